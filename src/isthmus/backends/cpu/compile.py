@@ -93,7 +93,7 @@ def host() -> Host:
 def assembly(ir_text: str) -> str:
     """The machine code of `ir_text` as text, for people to read."""
     with _lock:
-        return _machine().emit_assembly(_optimized(ir_text))
+        return str(_machine().emit_assembly(_optimized(ir_text)))
 
 
 def cache_info() -> CacheInfo:
