@@ -1,0 +1,187 @@
+"""Kernels to native code for the CPU: `render(kernel).bind(sizes, threads)`.
+
+A kernel has *variants*, ways to walk it that suit different sizes: one is chosen when sizes are bound and compiled when
+first chosen. Results do not depend on the variant, on threads or on grain: the order of sums is a rule
+(docs/design/cpu_abi.md), and everything else is exact.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from math import prod
+from typing import NamedTuple
+
+from isthmus.backends.cpu.compile import compile_module
+from isthmus.backends.cpu.render_column import ColumnPlan
+from isthmus.backends.cpu.render_emit import Emitter, Graph, register_bytes
+from isthmus.backends.cpu.render_loops import map_entry, scatter_entry, walk_roots
+from isthmus.backends.cpu.render_row import (
+    BLOCK,
+    CELL,
+    CHUNK,
+    kept_nodes,
+    rows_entry,
+    side_finish_entry,
+    split_finish_entry,
+    split_stage_entry,
+)
+from isthmus.graph.dtype import float32
+from isthmus.kernel.loops import Kernel
+from isthmus.kernel.scalar import is_half
+
+PIECE = 65536  # work of a piece handed to a thread, in additions of float32 or so: some microseconds
+KEEP_BYTES = 1 << 18  # longest row whose values are kept in scratch for later stages: within the second cache
+
+
+class Launch(NamedTuple):
+    """What one launch of a kernel needs at given sizes.
+
+    `phases` are `(entry address, units, grain)`, run in order, each after the one before has finished. `scratch_bytes`
+    are wanted from the arena; `extra` are the values of the slots after `kernel.n_slots`, which holds its address.
+    """
+
+    phases: tuple[tuple[int, int, int], ...]
+    scratch_bytes: int
+    extra: tuple[int, ...]
+
+
+class Rendered:
+    """The native forms of one kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.graph = Graph(kernel)
+        self.name = "k" + hashlib.sha256(kernel.text().encode()).hexdigest()[:12]
+        self.parallel = [k for k, axis in enumerate(kernel.axes) if not axis.reduced]
+        self.reduced = [k for k, axis in enumerate(kernel.axes) if axis.reduced]
+        self.sides = [side for stage in kernel.stages for side in stage.sides]
+        self.kept = kept_nodes(self.graph) if kernel.form == "row" else []
+        self.cost = 1 + sum(self.graph.cost(self.graph.needed(walk_roots(self.graph, stage), lambda k: False)) // 4 for stage in kernel.stages)
+        self.addresses: dict[str, tuple[int, ...]] = {}
+        self.sources: dict[str, str] = {}
+        self.n_slots = kernel.n_slots + 3
+        self.columns = ColumnPlan(self.graph) if kernel.form == "column" else None
+        self.bind: Callable[[tuple[int, ...], int], Launch] = {
+            "map": self._bind_map,
+            "row": self._bind_row,
+            "column": self._bind_column,
+            "scatter": self._bind_scatter,
+        }[kernel.form]
+
+    def source(self) -> str:
+        """The IR of the variants made so far."""
+        return "\n\n".join(f"; variant {name}\n{text}" for name, text in self.sources.items())
+
+    def variant(self, name: str, make: Callable[[], list[Emitter]]) -> tuple[int, ...]:
+        found = self.addresses.get(name)
+        if found is None:
+            entries = make()
+            declarations: dict[str, None] = {}
+            for entry in entries:
+                declarations.update(entry.declarations)
+            text = "\n\n".join([*declarations, *(entry.text() for entry in entries)])
+            self.sources[name] = text
+            symbols = [entry.symbol for entry in entries]
+            made = compile_module(text, symbols)
+            found = self.addresses[name] = tuple(made[s] for s in symbols)
+        return found
+
+    def grain(self, units: int, unit_cost: int, threads: int, multiple: int = 1) -> int:
+        """Units of a piece: enough work to be worth handing over, and some pieces a thread to even out."""
+        if units * unit_cost < 2 * PIECE or threads == 1:
+            return units
+        grain = max(PIECE // unit_cost, -(-units // (4 * threads)), 1)
+        return -(-grain // multiple) * multiple
+
+    # -- map, scatter
+
+    def _bind_map(self, sizes: tuple[int, ...], threads: int) -> Launch:
+        (address,) = self.addresses.get("map") or self.variant("map", lambda: [map_entry(self.graph, self.name)])
+        units = prod(sizes)
+        return Launch(((address, units, self.grain(units, self.cost, threads, 1024)),), 0, (0, 0))
+
+    def _bind_scatter(self, sizes: tuple[int, ...], threads: int) -> Launch:
+        (address,) = self.addresses.get("scatter") or self.variant("scatter", lambda: [scatter_entry(self.graph, self.name)])
+        units = prod(sizes)
+        return Launch(((address, units, units),), 0, (0, 0))
+
+    # -- row
+
+    def _bind_row(self, sizes: tuple[int, ...], threads: int) -> Launch:
+        rows, length = 1, 1
+        for k in self.parallel:
+            rows *= sizes[k]
+        for k in self.reduced:
+            length *= sizes[k]
+        work = rows * length * self.cost
+        if not self.sides and threads > 1 and rows < 4 * threads and length > 2 * CHUNK and work > 2 * PIECE:
+            return self._split(rows, length, threads)
+        kept_bytes = sum(register_bytes(self.graph.nodes[k].dtype) for _, k in self.kept) * length
+        keep = 0 < kept_bytes <= KEEP_BYTES
+        if self.sides:
+            return self._rows_and_sides(rows, length, threads, kept_bytes if keep else 0)
+        name = "rows, keeping" if keep else "rows"
+        found = self.addresses.get(name)
+        if found is None:
+            found = self.variant(name, lambda: [rows_entry(self.graph, self.name, self.kept if keep else [])])
+        stride = -(-kept_bytes // 128) * 128 if keep else 0
+        return Launch(((found[0], rows, self.grain(rows, length * self.cost, threads)),), stride * threads, (stride, 0))
+
+    def _rows_and_sides(self, rows: int, length: int, threads: int, kept_bytes: int) -> Launch:
+        kept = self.kept if kept_bytes else []
+        address, finish = self.variant(
+            "sides, keeping" if kept else "sides",
+            lambda: [rows_entry(self.graph, self.name, kept), side_finish_entry(self.graph, self.name + "f")],
+        )
+        stride = -(-kept_bytes // 128) * 128
+        blocks = -(-rows // BLOCK)
+        partials = sum(register_bytes(float32 if is_half(s.value.dtype) else s.value.dtype) for s in self.sides) * blocks * length
+        return Launch(
+            ((address, blocks, self.grain(blocks, BLOCK * length * self.cost, threads)), (finish, length, self.grain(length, blocks * len(self.sides), threads, 64))),
+            stride * threads + partials,
+            (stride, stride * threads),
+        )
+
+    def _split(self, rows: int, length: int, threads: int) -> Launch:
+        stages = self.kernel.stages
+
+        def make() -> list[Emitter]:
+            entries = []
+            for t, stage in enumerate(stages):
+                entries.append(split_stage_entry(self.graph, f"{self.name}s{t}", t))
+                if stage.reduces or any(not s.full for s in stage.stores):
+                    entries.append(split_finish_entry(self.graph, f"{self.name}f{t}", t))
+            return entries
+
+        addresses = list(self.addresses.get("split") or self.variant("split", make))
+        chunks = -(-length // CHUNK)
+        grain = self.grain(rows * chunks, CHUNK * self.cost, threads)
+        phases = []
+        n = 0
+        for stage in stages:
+            phases.append((addresses[n], rows * chunks, grain))
+            n += 1
+            if stage.reduces or any(not s.full for s in stage.stores):
+                phases.append((addresses[n], rows, rows))
+                n += 1
+        n_reduces = sum(len(stage.reduces) for stage in stages)
+        return Launch(tuple(phases), n_reduces * rows * (chunks + 1) * CELL, (0, 0))
+
+    # -- column
+
+    def _bind_column(self, sizes: tuple[int, ...], threads: int) -> Launch:
+        assert self.columns is not None
+        return self.columns.bind(self, sizes, threads)
+
+
+_rendered: dict[str, Rendered] = {}
+
+
+def render(kernel: Kernel) -> Rendered:
+    """The native forms of `kernel`; equal kernels share them."""
+    text = kernel.text()
+    found = _rendered.get(text)
+    if found is None:
+        found = _rendered[text] = Rendered(kernel)
+    return found

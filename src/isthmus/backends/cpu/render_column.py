@@ -1,0 +1,2 @@
+class ColumnPlan:
+    def __init__(self, graph): pass
