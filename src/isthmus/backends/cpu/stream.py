@@ -82,8 +82,28 @@ def _start() -> Callable[[int, int, int, int, int, int, int], int]:
                 ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(code["reset"])(count, _spin_ns(count))
             for worker in range(1, count):
                 _start_thread(code["work"], worker)
-            _run_plan = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 7)(code["run_plan"])
+            _run_plan = _callable(code)
         return _run_plan
+
+
+def _callable(code: dict[str, int]) -> Callable[[int, int, int, int, int, int, int], int]:
+    """`run_plan` for Python: as a built-in function where `call` stands in the code (0.14 us), else through ctypes (0.4)."""
+    if "call" not in code:
+        # c_void_p even for counts: ctypes converts it in half the time of an integer type.
+        return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 7)(code["run_plan"])
+    create = ctypes.pythonapi.PyCFunction_NewEx
+    create.restype, create.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
+    built_in: Callable[..., int] = create(ctypes.addressof(_definition(code["call"])), None, None)
+    return built_in
+
+
+class _PyMethodDef(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+@functools.cache                             # it must live as long as its functions
+def _definition(function: int) -> _PyMethodDef:
+    return _PyMethodDef(b"run_plan", function, 0x80, None)                  # METH_FASTCALL
 
 
 def _start_thread(function: int, argument: int) -> None:
@@ -153,12 +173,13 @@ def _futex_syscall() -> int:
 @functools.cache
 def _module() -> dict[str, int]:
     futex = _futex_syscall()
-    driver = _POOLED_DRIVER if futex else _SERIAL_DRIVER
+    built_in = futex and sys.implementation.name == "cpython"
+    driver = (_POOLED_DRIVER if futex else _SERIAL_DRIVER) + (_BUILT_IN if built_in else "")
     pause = {"x86_64": "@llvm.x86.sse2.pause()", "aarch64": "@llvm.aarch64.hint(i32 1)"}.get(platform.machine(), "")
     text = driver + _ENTRIES
     text = text.replace("FUTEX", str(futex)).replace("PAUSE_DECLARATION", pause.replace("i32 1", "i32"))
     text = text.replace("PAUSE", pause).replace("ATTRIBUTES", compiler.FUNCTION_ATTRIBUTES)
-    symbols = ["run_plan", "copy", "fill", *(["reset", "work"] if futex else [])]
+    symbols = ["run_plan", "copy", "fill", *(["reset", "work"] if futex else []), *(["call"] if built_in else [])]
     return compiler.compile_module(text, symbols)
 
 
@@ -482,3 +503,31 @@ get_up:
   br label %fresh
 }
 """
+
+# run_plan as a function of Python's: seven integers in, one out, without the interpreter's lock meanwhile.
+_BUILT_IN = r"""
+declare i64 @PyLong_AsLongLong(ptr)
+declare ptr @PyLong_FromLongLong(i64)
+declare ptr @PyErr_Occurred()
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+
+define ptr @call(ptr %self, ptr %arguments, i64 %count) ATTRIBUTES {
+  ARGUMENTS
+  %error = call ptr @PyErr_Occurred()
+  %bad = icmp ne ptr %error, null
+  br i1 %bad, label %raise, label %run
+run:
+  %thread = call ptr @PyEval_SaveThread()
+  %done = call i64 @run_plan(ptr %p0, ptr %p1, ptr %p2, i64 %v3, ptr %p4, i64 %v5, i64 %v6)
+  call void @PyEval_RestoreThread(ptr %thread)
+  %result = call ptr @PyLong_FromLongLong(i64 %done)
+  ret ptr %result
+raise:
+  ret ptr null
+}
+""".replace("ARGUMENTS", "".join(f"""
+  %at{i} = getelementptr ptr, ptr %arguments, i64 {i}
+  %object{i} = load ptr, ptr %at{i}
+  %v{i} = call i64 @PyLong_AsLongLong(ptr %object{i})
+  %p{i} = inttoptr i64 %v{i} to ptr""" for i in range(7)))
