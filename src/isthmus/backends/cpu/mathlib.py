@@ -193,9 +193,15 @@ def expm1(x: V) -> V:
 
 @define("sigmoid")
 def sigmoid(x: V) -> V:
-    # e = exp(-|x|) never overflows: 1 / (1 + e) above zero, e / (1 + e) below.
-    e = exp(-absolute(x))
-    return select(x < 0.0, e, 1.0) / (e + 1.0)
+    # e = exp(-|x|) never overflows: 1 / (1 + e) above zero, e / (1 + e) below; what rounding took from e and 1 + e is
+    # put back to first order.
+    t, _, q = exp_reduced(at_least(-absolute(x), EXP_RANGE[x.ty][0]))
+    p, p_low = split_sum(x._like(1.0), q)
+    e = scale(p, t)
+    d, d_low = split_sum(x._like(1.0), e)
+    below = x < 0.0
+    r = select(below, e, 1.0) / d
+    return fma(r, select(below, p_low, 0.0) - d_low, r)
 
 
 def half_exp(ax: V) -> V:
@@ -308,30 +314,29 @@ def log10(x: V) -> V:
 
 
 def log1p_parts(u: V, low: V | None = None, more: V | None = None) -> V:
-    """log(1 + u + low) + more ln2, for u > -1, low far smaller than u. With 1 + u near 2^k, f = u 2^-k + (2^-k - 1)."""
+    """log(1 + u + low) + more ln2, for u > -1, low far smaller than u. With 1 + u near 2^k, f = u 2^-k + (2^-k - 1).
+
+    u / 4 and 2^(2 - k) are taken, since 2^-k may be subnormal; so a subnormal u would lose bits.
+    """
     ty, bits = u.ty, MANTISSA[u.ty]
     e = ((u + 1.0).bits() - SQRT_HALF[ty]) >> bits
-    limit = e._like(BIAS[ty] - 1)
-    s = ((BIAS[ty] - select(e > limit, limit, e)) << bits).as_float(ty)  # 2^-k
-    f = fma(u, s, s - 1.0)
+    s = ((BIAS[ty] + 2 - e) << bits).as_float(ty)  # 2^(2 - k)
+    f = fma(u * 0.25, s, fma(s, 0.25, -1.0))
     k = exponent_to_float(e, ty)
     g = log_correction(f)
     if low is not None:
-        g = fma(low, s, g)
+        g = fma(low * 0.25, s, g)
     return log_join(k + more if more is not None else k, f, g)
+
+
+SMALL = {"f32": 2.0**-14, "f64": 2.0**-28}  # up to here log1p x = x - x^2 / 2, arcsinh x = x, to the last place
 
 
 @define("log1p")
 def log1p(x: V) -> V:
-    y = log1p_parts(x)
-    y = select(x.eq(INF), INF, y)
+    y = select(x.eq(INF), INF, log1p_parts(x))
     y = select(x > -1.0, y, select(x.eq(-1.0), y._like(-INF), NAN))
-    return copysign_zero(y, x)
-
-
-def copysign_zero(y: V, x: V) -> V:
-    """y, but x where x is 0, for functions with f(-0) = -0."""
-    return select(x.eq(0.0), x, y)
+    return select(absolute(x) < SMALL[x.ty] ** 2, x, y)
 
 
 @define("arcsinh")
@@ -340,10 +345,10 @@ def arcsinh(x: V) -> V:
     ax = absolute(x)
     big = ax > {"f32": 2.0**14, "f64": 2.0**30}[x.ty]
     z = ax * ax
-    w = select(big, 0.0, z / (sqrt(z + 1.0) + 1.0))
+    w = select(big, -1.0, z / (sqrt(z + 1.0) + 1.0))
     u, low = split_sum(ax, w)
-    y = log1p_parts(u, low, select(big, 1.0, w._like(0.0)))
-    return copysign(select(ax < INF, y, ax), x)
+    y = log1p_parts(u, low, select(big, w._like(1.0), 0.0))
+    return copysign(select((ax < INF) & (ax > SMALL[x.ty]), y, ax), x)
 
 
 @define("arccosh")
@@ -554,30 +559,31 @@ def arctan(x: V) -> V:
 
 
 def arcsin_parts(ax: V) -> tuple[V, V, V]:
-    """(big, s, arcsin s) where s = ax up to 1/2 and sqrt((1 - ax) / 2) above."""
+    """(big, s, arcsin(s) - s) where s = ax up to 1/2 and sqrt((1 - ax) / 2) above."""
     big = ax > 0.5
     z = select(big, fma(ax, -0.5, 0.5), ax * ax)
     s = select(big, sqrt(z), ax)
-    return big, s, fma(s * z, horner(z, coefficients("asin", ax.ty)), s)
+    return big, s, s * z * horner(z, coefficients("asin", ax.ty))
 
 
 @define("arcsin")
 def arcsin(x: V) -> V:
-    # arcsin s, or pi/2 - 2 arcsin s.
-    big, _, a = arcsin_parts(absolute(x))
+    # arcsin s, or pi/2 - 2 s - 2 (arcsin s - s), the first difference in two parts.
+    big, s, rest = arcsin_parts(absolute(x))
     high, low = PI[x.ty][:2]
-    return copysign(select(big, high / 2 - (a + a - low / 2), a), x)
+    d = fma(s, -2.0, high / 2)
+    d_low = fma(s, -2.0, high / 2 - d) + low / 2
+    return copysign(select(big, d + fma(rest, -2.0, d_low), s + rest), x)
 
 
 @define("arccos")
 def arccos(x: V) -> V:
     # pi/2 - arcsin x, or 2 arcsin s, or pi - 2 arcsin s.
-    big, _, a = arcsin_parts(absolute(x))
+    big, s, rest = arcsin_parts(absolute(x))
     high, low = PI[x.ty][:2]
-    signed = copysign(a, x)
-    left = x < 0.0
-    near_one = select(left, high - (a + a - low), a + a)
-    return select(big, near_one, high / 2 - (signed - low / 2))
+    a = s + rest
+    near_one = select(x < 0.0, high - (a + a - low), a + a)
+    return select(big, near_one, high / 2 - (copysign(a, x) - low / 2))
 
 
 # --- error function -----------------------------------------------------------------------------------------------
@@ -604,18 +610,17 @@ def erfinv(x: V) -> V:
     w = -log_join(k, f, log_correction(f))
     root = sqrt(at_least(w, 0.0))
     pieces = COEFFICIENTS[x.ty, "erfinv"]
-    first, centre, table = pieces[0]
-    t, cs = w - centre, [w._like(c) for c in table]
-    for (limit, centre, table) in pieces[1:]:
+    (_, centre, table), *others = pieces
+    size = max(len(piece[2]) for piece in pieces)
+    t, cs = w - centre, [w._like(c) for c in (*table, *[0.0] * (size - len(table)))]
+    for limit, centre, table in others:
         beyond = w > limit
         t = select(beyond, root - centre, t)
-        longer = max(len(cs), len(table))
-        cs += [w._like(0.0)] * (longer - len(cs))
-        cs = [select(beyond, new, old) for new, old in zip([*table, *[0.0] * (longer - len(table))], cs)]
+        cs = [select(beyond, c, old) for c, old in zip((*table, *[0.0] * (size - len(table))), cs)]
     p = cs[-1]
-    for c in reversed(cs[:-1]):
+    for c in reversed(cs[1:-1]):
         p = fma(p, t, c)
-    y = ax * p
+    y = fma(ax, cs[0], ax * p)
     y = select(ax < 1.0, y, select(ax.eq(1.0), y._like(INF), NAN))
     return copysign(y, x)
 
