@@ -1,0 +1,653 @@
+"""LLVM IR of the CPU's matrix products: packing, register tiles, the walk over blocks, and calls into BLAS.
+
+`gemm_module` writes one module per (element type, form of A, form of B). Sizes and strides are parameters, read from the
+slots named in `SLOT`. The idea needed to read it: every element of C is, whatever the tile it falls in,
+
+    sum over blocks of k, in order, of ( one chain of fused multiply-adds over the block, in order, from zero )
+
+so its bits depend neither on the tiling nor on which thread works where. The block of k is a parameter (`kc`).
+
+Words used: a *tile* is the part of C held in registers (`TILE_ROWS` by two vectors); a *panel* is a packed strip of A or B, as
+wide as a tile and `kc` deep, stored `[k][width]`; a *unit* is the part of C that one call of the entry works on at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+# Parameter slots of every product entry. 0..3 are patched with addresses; sizes and strides are in elements.
+C, A, B, D, ROWS, COLS, DEPTH, A_STRIDE, B_STRIDE, D_ROW, D_COL, ALPHA, BETA = range(13)
+UNIT_ROWS, UNIT_COLS, ROW_UNITS, COL_UNITS, SCRATCH, SCRATCH_STRIDE, FLAGS, KC, FUNCTION, AXES = range(13, 23)
+FIRST_AXIS = 23  # then, for each batch axis from the outermost: size, stride of A, of B, of D
+PACK_A, PACK_B = 1, 2  # bits of FLAGS
+
+MAX_KC = 1024  # deepest block of k: deep, since each block reads and writes C once; 96 rows of A and a panel of B stay in a 1 MB L2
+MAX_ROWS = 96  # rows of A that share the panels of B before the next rows come
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the host's registers allow."""
+
+    lanes: int  # floats in a vector
+    heights: tuple[int, ...]  # rows of a tile, greatest first; the last one also takes what is left over
+
+    @property
+    def rows(self) -> int:
+        return self.heights[0]
+
+    @property
+    def cols(self) -> int:
+        return 2 * self.lanes
+
+
+def shape_for(simd_bytes: int, registers: int) -> Shape:
+    """12 x 2 accumulators, 2 of B and 12 broadcasts in flight fit 32 registers; 6 x 2 fit 16."""
+    return Shape(simd_bytes // 4, (12, 8, 4) if registers >= 32 else (6, 4, 2))
+
+
+@dataclass(frozen=True)
+class Element:
+    """How a number is stored; it is always computed with in float32."""
+
+    name: str
+    ir: str
+    size: int
+
+
+ELEMENTS = {e.name: e for e in (Element("float32", "float", 4), Element("float16", "half", 2), Element("bfloat16", "i16", 2))}
+
+
+class Body:
+    """The lines of one function. `op` numbers a value; `loop` writes the phis of a counted loop."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.block = "entry"
+        self.count = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def op(self, text: str) -> str:
+        self.count += 1
+        self.line(f"%v{self.count} = {text}")
+        return f"%v{self.count}"
+
+    def label(self, name: str) -> None:
+        self.lines.append(name + ":")
+        self.block = name
+
+    def name(self, stem: str) -> str:
+        self.count += 1
+        return f"{stem}{self.count}"
+
+    # integers
+    def add(self, a: str | int, b: str | int) -> str:
+        return self.op(f"add i64 {a}, {b}")
+
+    def sub(self, a: str | int, b: str | int) -> str:
+        return self.op(f"sub i64 {a}, {b}")
+
+    def mul(self, a: str | int, b: str | int) -> str:
+        return self.op(f"mul i64 {a}, {b}")
+
+    def div(self, a: str | int, b: str | int) -> str:
+        return self.op(f"udiv i64 {a}, {b}")
+
+    def rem(self, a: str | int, b: str | int) -> str:
+        return self.op(f"urem i64 {a}, {b}")
+
+    def min(self, a: str | int, b: str | int) -> str:
+        return self.op(f"call i64 @llvm.smin.i64(i64 {a}, i64 {b})")
+
+    def test(self, how: str, a: str | int, b: str | int) -> str:
+        return self.op(f"icmp {how} i64 {a}, {b}")
+
+    # addresses, in bytes
+    def at(self, pointer: str, offset: str | int) -> str:
+        return self.op(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+
+    def slot(self, index: int) -> str:
+        return self.op(f"load i64, ptr {self.at('%p', 8 * index)}")
+
+    def slot_pointer(self, index: int) -> str:
+        return self.op(f"load ptr, ptr {self.at('%p', 8 * index)}")
+
+    def call(self, function: str, *args: str) -> None:
+        self.line(f"call void @{function}({', '.join(args)})")
+
+    @contextmanager
+    def loop(self, begin: str | int, end: str | int, step: str | int = 1, carry: tuple[tuple[str, str], ...] = ()) -> Iterator[Loop]:
+        """`for index in range(begin, end, step)`; `carry` is (type, first value) of what goes from turn to turn."""
+        head, body, done = self.name("head"), self.name("body"), self.name("done")
+        index = "%" + self.name("i")
+        values = ["%" + self.name("c") for _ in carry]
+        before = self.block
+        self.line(f"br label %{head}")
+        self.label(head)
+        mark = len(self.lines)
+        inside = self.op(f"icmp slt i64 {index}, {end}")
+        self.line(f"br i1 {inside}, label %{body}, label %{done}")
+        self.label(body)
+        loop = Loop(index, values)
+        yield loop
+        advanced = self.add(index, step)
+        phis = [f"  {index} = phi i64 [ {begin}, %{before} ], [ {advanced}, %{self.block} ]"]
+        for name, (kind, first), last in zip(values, carry, loop.next, strict=True):
+            phis.append(f"  {name} = phi {kind} [ {first}, %{before} ], [ {last}, %{self.block} ]")
+        self.line(f"br label %{head}")
+        self.lines[mark:mark] = phis
+        self.label(done)
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        then, done = self.name("then"), self.name("done")
+        self.line(f"br i1 {condition}, label %{then}, label %{done}")
+        self.label(then)
+        yield
+        self.line(f"br label %{done}")
+        self.label(done)
+
+    @contextmanager
+    def otherwise(self, condition: str) -> Iterator[None]:
+        with self.when(self.op(f"xor i1 {condition}, true")):
+            yield
+
+
+class Loop:
+    """`index` and the carried `values` of this turn; set `next` to the carried values of the next turn."""
+
+    def __init__(self, index: str, values: list[str]) -> None:
+        self.index = index
+        self.values = values
+        self.next: list[str] = []
+
+
+def function(name: str, arguments: str, body: Body, linkage: str = "internal ") -> str:
+    return f"define {linkage}void @{name}({arguments}) #0 {{\nentry:\n" + "\n".join(body.lines) + "\n  ret void\n}\n"
+
+
+# --- numbers in memory ------------------------------------------------------------------------------------------------
+
+
+def widen(b: Body, e: Element, value: str, lanes: int) -> str:
+    """A stored number (or vector of `lanes`) as float32."""
+    wide = f"<{lanes} x float>" if lanes > 1 else "float"
+    if e.ir == "float":
+        return value
+    if e.ir == "half":
+        return b.op(f"fpext {_kind('half', lanes)} {value} to {wide}")
+    integer = _kind("i32", lanes)
+    bits = b.op(f"zext {_kind('i16', lanes)} {value} to {integer}")
+    return b.op(f"bitcast {integer} {b.op(f'shl {integer} {bits}, {splat_constant(16, lanes)}')} to {wide}")
+
+
+def narrow(b: Body, e: Element, value: str, lanes: int) -> str:
+    """float32 rounded to how it is stored: nearest, ties to even; a NaN stays one."""
+    if e.ir == "float":
+        return value
+    wide = _kind("float", lanes)
+    if e.ir == "half":
+        return b.op(f"fptrunc {wide} {value} to {_kind('half', lanes)}")
+    integer, s = _kind("i32", lanes), lambda x: splat_constant(x, lanes)
+    bits = b.op(f"bitcast {wide} {value} to {integer}")
+    odd = b.op(f"and {integer} {b.op(f'lshr {integer} {bits}, {s(16)}')}, {s(1)}")
+    rounded = b.op(f"add {integer} {b.op(f'add {integer} {bits}, {s(0x7FFF)}')}, {odd}")
+    quiet = b.op(f"or {integer} {bits}, {s(0x400000)}")
+    nan = b.op(f"fcmp uno {wide} {value}, {value}")
+    chosen = b.op(f"select {_kind('i1', lanes)} {nan}, {integer} {quiet}, {integer} {rounded}")
+    return b.op(f"trunc {integer} {b.op(f'lshr {integer} {chosen}, {s(16)}')} to {_kind('i16', lanes)}")
+
+
+def _kind(scalar: str, lanes: int) -> str:
+    return f"<{lanes} x {scalar}>" if lanes > 1 else scalar
+
+
+def splat_constant(value: int, lanes: int) -> str:
+    return f"<{', '.join([f'i32 {value}'] * lanes)}>" if lanes > 1 else str(value)
+
+
+def load(b: Body, e: Element, pointer: str, lanes: int = 1) -> str:
+    return widen(b, e, b.op(f"load {_kind(e.ir, lanes)}, ptr {pointer}, align {e.size}"), lanes)
+
+
+def store(b: Body, e: Element, value: str, pointer: str, lanes: int = 1) -> None:
+    b.line(f"store {_kind(e.ir, lanes)} {narrow(b, e, value, lanes)}, ptr {pointer}, align {e.size}")
+
+
+def broadcast(b: Body, value: str, lanes: int) -> str:
+    vector = b.op(f"insertelement <{lanes} x float> poison, float {value}, i64 0")
+    return b.op(f"shufflevector <{lanes} x float> {vector}, <{lanes} x float> poison, <{lanes} x i32> zeroinitializer")
+
+
+def transpose(b: Body, vectors: list[str]) -> list[str]:
+    """`n` vectors of `n` floats, rows to columns: log2(n) rounds that interleave vector i with vector i + n/2."""
+    n = len(vectors)
+    kind = f"<{n} x float>"
+    masks = []
+    for half in (0, n // 2):
+        order = [x for lane in range(half, half + n // 2) for x in (lane, lane + n)]
+        masks.append(f"<{n} x i32> <{', '.join(f'i32 {x}' for x in order)}>")
+    turns = n.bit_length() - 1
+    for _ in range(turns):
+        vectors = [
+            b.op(f"shufflevector {kind} {vectors[i]}, {kind} {vectors[i + n // 2]}, {mask}") for i in range(n // 2) for mask in masks
+        ]
+    return vectors
+
+
+# --- packing ----------------------------------------------------------------------------------------------------------
+
+
+def pack_function(name: str, e: Element, width: int, lanes: int, strided: bool) -> str:
+    """`name(source, stride in bytes, count, depth, target)`: a strip of a matrix to a panel `[depth][width]` of floats.
+
+    The strip has `count` <= `width` lines; the panel's other columns become zero. `strided`: k is the fast axis of the source and
+    `stride` leads from line to line. Otherwise the lines lie side by side and `stride` leads from one k to the next.
+    The panel's allocation must have `lanes * lanes` floats to spare: whole vectors are stored.
+    """
+    b = Body()
+    full = b.test("eq", "%count", width)
+    slow = "slow", "fast", "out"
+    b.line(f"br i1 {full}, label %{slow[1]}, label %{slow[0]}")
+    b.label("fast")
+    if strided:
+        whole = b.op(f"and i64 %depth, {-lanes}")
+        with b.loop(0, whole, lanes) as k:
+            start = b.at("%source", b.mul(k.index, e.size))
+            groups = []
+            for first in range(0, width, lanes):
+                lines = [
+                    load(b, e, b.at(start, b.mul("%stride", first + i)), lanes) if first + i < width else "zeroinitializer"
+                    for i in range(lanes)
+                ]
+                groups.append(transpose(b, lines))
+            target = b.at("%target", b.mul(k.index, 4 * width))
+            for i in range(lanes):  # ascending: a vector that is wider than its row is overwritten by the next row
+                for g, columns in enumerate(groups):
+                    store(b, ELEMENTS["float32"], columns[i], b.at(target, 4 * (i * width + g * lanes)), lanes)
+        fast_end = whole
+    else:
+        with b.loop(0, "%depth") as k:
+            start = b.at("%source", b.mul(k.index, "%stride"))
+            target = b.at("%target", b.mul(k.index, 4 * width))
+            for first in range(0, width, lanes):
+                n = min(lanes, width - first)
+                store(b, ELEMENTS["float32"], load(b, e, b.at(start, e.size * first), n), b.at(target, 4 * first), n)
+        fast_end = "%depth"
+    came = b.block
+    b.line("br label %slow")
+    b.label("slow")
+    begin = b.op(f"phi i64 [ 0, %entry ], [ {fast_end}, %{came} ]")
+    step_line, step_k = ("%stride", e.size) if strided else (e.size, "%stride")
+    with b.loop(begin, "%depth") as k:
+        start = b.at("%source", b.mul(k.index, step_k))
+        target = b.at("%target", b.mul(k.index, 4 * width))
+        for first in range(0, width, lanes):
+            n = min(lanes, width - first)
+            b.line(f"store <{n} x float> zeroinitializer, ptr {b.at(target, 4 * first)}, align 4")
+        with b.loop(0, "%count") as line:
+            value = load(b, e, b.at(start, b.mul(line.index, step_line)))
+            store(b, ELEMENTS["float32"], value, b.at(target, b.mul(line.index, 4)))
+    return function(name, "ptr %source, i64 %stride, i64 %count, i64 %depth, ptr %target", b)
+
+
+# --- the register tile ------------------------------------------------------------------------------------------------
+
+TILE_ARGUMENTS = "ptr %a, i64 %as, ptr %b, i64 %bs, i64 %k, ptr %c, i64 %cs, i64 %rows, i64 %cols, i1 %more"
+
+
+def tile_function(name: str, height: int, vectors: int, lanes: int, strided: bool) -> str:
+    """`c[height][vectors * lanes] (+)= a @ b` over `k`; strides in bytes; C's first `rows` rows and `cols` columns are written.
+
+    `strided`: `as` leads from row to row of A, k is its fast axis; otherwise rows lie side by side and `as` leads from k to k.
+    """
+    b = Body()
+    v = f"<{lanes} x float>"
+    zero = tuple((v, "zeroinitializer") for _ in range(height * vectors))
+    # Rows in threes share a pointer: base, base + stride, base + 2 * stride are x86 addressing modes.
+    bases = ["%a"]
+    if strided:
+        triple = b.mul("%as", 3)
+        for _ in range(3, height, 3):
+            bases.append(b.at(bases[-1], triple))
+    pointers = (*(("ptr", x) for x in bases), ("ptr", "%b"))
+    row = "%c"
+    for i in range(height):  # C is wanted only at the end, by when it has come from memory
+        for j in range(0, 4 * lanes * vectors, 64):
+            b.line(f"call void @llvm.prefetch.p0(ptr {b.at(row, j)}, i32 1, i32 3, i32 1)")
+        row = b.at(row, "%cs")
+    with b.loop(0, "%k", 1, zero + pointers) as k:
+        sums = k.values[: len(zero)]
+        *a_now, b_now = k.values[len(zero) :]
+        if strided:  # hides the pointers from loop strength reduction, which would make one pointer a row and spill them
+            a_now = [b.op(f"call ptr @llvm.launder.invariant.group.p0(ptr {x})") for x in a_now]
+        columns = [b.op(f"load {v}, ptr {b.at(b_now, 4 * lanes * j)}, align 4") for j in range(vectors)]
+        sums = list(sums)
+        for i in range(height):
+            if strided:
+                where = a_now[i // 3] if i % 3 == 0 else b.at(a_now[i // 3], "%as" if i % 3 == 1 else b.op("shl i64 %as, 1"))
+            else:
+                where = b.at(a_now[0], 4 * i)
+            x = broadcast(b, b.op(f"load float, ptr {where}, align 4"), lanes)
+            for j in range(vectors):
+                at = i * vectors + j
+                sums[at] = b.op(f"call {v} @llvm.fma.v{lanes}f32({v} {x}, {v} {columns[j]}, {v} {sums[at]})")
+        k.next = [*sums, *(b.at(x, 4 if strided else "%as") for x in a_now), b.at(b_now, "%bs")]
+    sums = k.values[: len(zero)]
+    whole = b.op(f"and i1 {b.test('sge', '%rows', height)}, {b.test('sge', '%cols', vectors * lanes)}")
+    with b.when(whole):
+        with b.when("%more"):
+            _store_tile(b, sums, height, vectors, lanes, "%c", "%cs", more=True)
+        with b.otherwise("%more"):
+            _store_tile(b, sums, height, vectors, lanes, "%c", "%cs", more=False)
+    with b.otherwise(whole):
+        # Through memory: a vector of the tile at a time would need masked stores, which not every machine has.
+        b.lines.insert(0, f"  %tile = alloca [{height * vectors * lanes} x float], align 64")
+        _store_tile(b, sums, height, vectors, lanes, "%tile", str(4 * vectors * lanes), more=False)
+        rows = b.min("%rows", height)
+        b.call("copy_tile", "ptr %tile", f"i64 {4 * vectors * lanes}", "ptr %c", "i64 %cs", f"i64 {rows}", "i64 %cols", "i1 %more")
+    return function(name, TILE_ARGUMENTS, b)
+
+
+def _store_tile(b: Body, sums: list[str], height: int, vectors: int, lanes: int, c: str, cs: str, *, more: bool) -> None:
+    v = f"<{lanes} x float>"
+    row = c
+    for i in range(height):
+        for j in range(vectors):
+            where = b.at(row, 4 * lanes * j)
+            value = sums[i * vectors + j]
+            if more:
+                value = b.op(f"fadd {v} {b.op(f'load {v}, ptr {where}, align 4')}, {value}")
+            b.line(f"store {v} {value}, ptr {where}, align 4")
+        if i + 1 < height:
+            row = b.at(row, cs)
+
+
+def copy_tile_function() -> str:
+    b = Body()
+    f32 = ELEMENTS["float32"]
+    with b.loop(0, "%rows") as i:
+        source, target = b.at("%tile", b.mul(i.index, "%ts")), b.at("%c", b.mul(i.index, "%cs"))
+        with b.when("%more"), b.loop(0, "%cols") as j:
+            at = b.mul(j.index, 4)
+            where = b.at(target, at)
+            store(b, f32, b.op(f"fadd float {load(b, f32, where)}, {load(b, f32, b.at(source, at))}"), where)
+        with b.otherwise("%more"), b.loop(0, "%cols") as j:
+            at = b.mul(j.index, 4)
+            store(b, f32, load(b, f32, b.at(source, at)), b.at(target, at))
+    return function("copy_tile", "ptr %tile, i64 %ts, ptr %c, i64 %cs, i64 %rows, i64 %cols, i1 %more", b)
+
+
+# --- after the sum: alpha, beta * D, rounding ---------------------------------------------------------------------------
+
+
+def finish_function(e: Element, lanes: int, addend: bool, name: str = "finish") -> str:
+    """`c = round(alpha * sum + beta * d)`, or only the rounding without an addend. With beta = 0, D is not read."""
+    b = Body()
+    f32 = ELEMENTS["float32"]
+    v = f"<{lanes} x float>"
+    if addend:
+        alpha = broadcast(b, "%alpha", lanes)
+        beta = broadcast(b, "%beta", lanes)
+        reads = b.op("fcmp une float %beta, 0.0")
+        by_vector = b.test("eq", "%dc", 1)
+        spread = b.test("eq", "%dc", 0)
+    whole = b.op(f"and i64 %cols, {-lanes}")
+    with b.loop(0, "%rows") as i:
+        source = b.at("%s", b.mul(i.index, "%ss"))
+        target = b.at("%c", b.mul(i.index, "%cs"))
+        if addend:
+            row = b.at("%d", b.mul(b.mul(i.index, "%dr"), e.size))
+
+        def scalar(begin: str | int, end: str, read: bool) -> None:
+            with b.loop(begin, end) as j:
+                value = load(b, f32, b.at(source, b.mul(j.index, 4)))
+                if addend:
+                    value = b.op(f"fmul float %alpha, {value}")
+                if read:
+                    d = load(b, e, b.at(row, b.mul(b.mul(j.index, "%dc"), e.size)))
+                    value = b.op(f"fadd float {value}, {b.op(f'fmul float %beta, {d}')}")
+                store(b, e, value, b.at(target, b.mul(j.index, e.size)))
+
+        def vector(d_of: object) -> None:
+            with b.loop(0, whole, lanes) as j:
+                value = load(b, f32, b.at(source, b.mul(j.index, 4)), lanes)
+                if addend:
+                    value = b.op(f"fmul {v} {alpha}, {value}")
+                if d_of is not None:
+                    d = d_of(j.index)  # type: ignore[operator]
+                    value = b.op(f"fadd {v} {value}, {b.op(f'fmul {v} {beta}, {d}')}")
+                store(b, e, value, b.at(target, b.mul(j.index, e.size)), lanes)
+
+        if not addend:
+            vector(None)
+            scalar(whole, "%cols", False)
+        else:
+            with b.when(reads):
+                with b.when(by_vector):
+                    vector(lambda j: load(b, e, b.at(row, b.mul(j, e.size)), lanes))
+                    scalar(whole, "%cols", True)
+                with b.otherwise(by_vector):
+                    with b.when(spread):
+                        value = broadcast(b, load(b, e, row), lanes)
+                        vector(lambda j: value)
+                        scalar(whole, "%cols", True)
+                    with b.otherwise(spread):
+                        scalar(0, "%cols", True)
+            with b.otherwise(reads):
+                vector(None)
+                scalar(whole, "%cols", False)
+    more = ", ptr %d, i64 %dr, i64 %dc, float %alpha, float %beta" if addend else ""
+    return function(name, "ptr %s, i64 %ss, ptr %c, i64 %cs, i64 %rows, i64 %cols" + more, b)
+
+
+# --- the walk over units ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Unit:
+    """One unit of C, as IR values: where it begins, its sizes, and the batch item's base addresses."""
+
+    row: str
+    col: str
+    rows: str
+    cols: str
+    c: str
+    a: str
+    b: str
+    d: str
+
+
+@contextmanager
+def units(b: Body, size: int, addend: bool) -> Iterator[Unit]:
+    """The loop over `[begin, end)`: unit = (batch item, block of rows, block of columns), columns fastest."""
+    m, n = b.slot(ROWS), b.slot(COLS)
+    unit_rows, unit_cols = b.slot(UNIT_ROWS), b.slot(UNIT_COLS)
+    row_units, col_units = b.slot(ROW_UNITS), b.slot(COL_UNITS)
+    base = [b.slot_pointer(i) for i in (C, A, B, D)]
+    axes = b.slot(AXES)
+    last = b.sub(axes, 1)
+    with b.loop("%begin", "%end") as u:
+        pair = b.div(u.index, col_units)
+        col = b.mul(b.rem(u.index, col_units), unit_cols)
+        item = b.div(pair, row_units)
+        row = b.mul(b.rem(pair, row_units), unit_rows)
+        offsets = tuple(("i64", "0") for _ in range(3))
+        with b.loop(0, axes, 1, (("i64", item), *offsets)) as x:
+            rest, *sums = x.values
+            entry = b.at("%p", b.mul(b.add(b.mul(b.sub(last, x.index), 4), FIRST_AXIS), 8))
+            extent = b.op(f"load i64, ptr {entry}")
+            at = b.rem(rest, extent)
+            new = [b.add(s, b.mul(at, b.op(f"load i64, ptr {b.at(entry, 8 * (i + 1))}"))) for i, s in enumerate(sums)]
+            x.next = [b.div(rest, extent), *new]
+        oa, ob, od = x.values[1:]
+        yield Unit(
+            row,
+            col,
+            b.min(unit_rows, b.sub(m, row)),
+            b.min(unit_cols, b.sub(n, col)),
+            b.at(base[0], b.mul(b.mul(item, b.mul(m, n)), size)),
+            b.at(base[1], b.mul(oa, size)),
+            b.at(base[2], b.mul(ob, size)),
+            b.at(base[3], b.mul(od, size)) if addend else "null",
+        )
+
+
+def _float_slot(b: Body, index: int) -> str:
+    return b.op(f"fptrunc double {b.op(f'load double, ptr {b.at(chr(37) + chr(112), 8 * index)}')} to float")
+
+
+ENTRY = "ptr %p, i64 %begin, i64 %end, i64 %worker"
+HEADER = """\
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+declare ptr @llvm.launder.invariant.group.p0(ptr)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+"""
+
+
+def gemm_module(dtype: str, a_transposed: bool, b_transposed: bool, addend: bool, shape: Shape, attributes: str) -> tuple[str, str]:
+    """IR text of one product module and the name of its entry."""
+    e = ELEMENTS[dtype]
+    lanes, height, width = shape.lanes, shape.rows, shape.cols
+    wide = e.size != 4  # C is summed in scratch and rounded at the end
+    name = f"matmul_{dtype}_{'t' if a_transposed else 'n'}{'t' if b_transposed else 'n'}{'_add' if addend else ''}"
+    parts = [HEADER, f"declare <{lanes} x float> @llvm.fma.v{lanes}f32(<{lanes} x float>, <{lanes} x float>, <{lanes} x float>)\n"]
+    parts.append(pack_function("pack_a", e, height, lanes, not a_transposed))
+    parts.append(pack_function("pack_b", e, width, lanes, b_transposed))
+    parts.append(copy_tile_function())
+    direct = not wide and not a_transposed
+    for h in shape.heights:
+        for n in (1, 2):
+            parts.append(tile_function(f"tile_{h}x{n}", h, n, lanes, False))
+            if direct:
+                parts.append(tile_function(f"rows_{h}x{n}", h, n, lanes, True))
+    if wide or addend:
+        parts.append(finish_function(e, lanes, addend))
+    b = Body()
+    a_stride, b_stride = b.mul(b.slot(A_STRIDE), e.size), b.mul(b.slot(B_STRIDE), e.size)
+    depth, n_all, kc, flags = b.slot(DEPTH), b.slot(COLS), b.slot(KC), b.slot(FLAGS)
+    pack_a = b.test("ne", b.op(f"and i64 {flags}, {PACK_A}"), 0)
+    pack_b = b.test("ne", b.op(f"and i64 {flags}, {PACK_B}"), 0)
+    scratch = b.at(b.slot_pointer(SCRATCH), b.mul("%worker", b.slot(SCRATCH_STRIDE)))
+    # scratch: a panel's worth of A for the rows left over, A's block, B's block, and C's sums where they are wider than C
+    left_over = scratch
+    kc_room = b.add(kc, lanes)
+    room_a = b.at(scratch, b.mul(kc_room, 4 * height))
+    a_rows = b.mul(b.div(b.add(b.min(b.slot(UNIT_ROWS), MAX_ROWS), height - 1), height), height)
+    room_b = b.at(room_a, b.add(b.mul(b.mul(kc_room, a_rows), 4), 64))
+    b_cols = b.mul(b.div(b.add(b.slot(UNIT_COLS), width - 1), width), width)
+    room_c = b.at(room_b, b.add(b.mul(b.mul(kc_room, b_cols), 4), 64))
+    b_panel = b.mul(kc_room, 4 * width)
+    a_panel = b.mul(kc_room, 4 * height)
+    if addend:
+        alpha, beta, d_row, d_col = _float_slot(b, ALPHA), _float_slot(b, BETA), b.slot(D_ROW), b.slot(D_COL)
+    k_end = b.op(f"call i64 @llvm.smax.i64(i64 {depth}, i64 1)")  # depth 0 takes one turn, which writes zeros
+    with units(b, e.size, addend) as u:
+        if wide:
+            c, cs = room_c, b.mul(b_cols, 4)
+        else:
+            c, cs = b.at(u.c, b.mul(b.add(b.mul(u.row, n_all), u.col), 4)), b.mul(n_all, 4)
+        with b.loop(0, k_end, kc) as k:
+            deep = b.min(kc, b.sub(depth, k.index))
+            more = b.test("sgt", k.index, 0)
+            if b_transposed:
+                b_line, b_from = b_stride, b.at(u.b, b.add(b.mul(u.col, b_stride), b.mul(k.index, e.size)))
+            else:
+                b_line, b_from = str(e.size), b.at(u.b, b.add(b.mul(u.col, e.size), b.mul(k.index, b_stride)))
+            if a_transposed:
+                a_line, a_from = str(e.size), b.at(u.a, b.add(b.mul(u.row, e.size), b.mul(k.index, a_stride)))
+            else:
+                a_line, a_from = a_stride, b.at(u.a, b.add(b.mul(u.row, a_stride), b.mul(k.index, e.size)))
+            # B: all panels, or only the one that a whole vector would overrun
+            whole_b = b.op(f"and i64 {u.cols}, {-lanes}") if not b_transposed and not wide else "0"
+            unpacked = b.op(f"select i1 {pack_b}, i64 0, i64 {b.op(f'and i64 {whole_b}, {-width}')}")
+            # the last panel is direct only if it is whole vectors
+            ragged = b.test("ne", whole_b, u.cols) if not b_transposed and not wide else "true"
+            need = b.op(f"or i1 {ragged}, {pack_b}")
+            pack_from = b.op(f"select i1 {need}, i64 {unpacked}, i64 {u.cols}")
+            with b.loop(pack_from, u.cols, width) as j:
+                source = b.at(b_from, b.mul(j.index, b_line))
+                target = b.at(room_b, b.mul(b.div(j.index, width), b_panel))
+                b.call("pack_b", f"ptr {source}", f"i64 {b_stride}", f"i64 {b.min(width, b.sub(u.cols, j.index))}", f"i64 {deep}", f"ptr {target}")
+            with b.loop(0, u.rows, MAX_ROWS) as i:
+                some = b.min(MAX_ROWS, b.sub(u.rows, i.index))
+                a_block = b.at(a_from, b.mul(i.index, a_line))
+                c_block = b.at(c, b.mul(i.index, cs))
+                last = shape.heights[-1]
+                full_rows = b.op(f"and i64 {b.op(f'select i1 {pack_a}, i64 0, i64 {some}')}, {-last}")
+
+                def pack_rows(begin: str, target_of: object) -> None:
+                    with b.loop(begin, some, height) as r:
+                        source = b.at(a_block, b.mul(r.index, a_line))
+                        count = b.min(height, b.sub(some, r.index))
+                        b.call("pack_a", f"ptr {source}", f"i64 {a_stride}", f"i64 {count}", f"i64 {deep}", f"ptr {target_of(r.index)}")  # type: ignore[operator]
+
+                with b.when(pack_a):
+                    pack_rows("0", lambda r: b.at(room_a, b.mul(b.div(r, height), a_panel)))
+                if not wide:
+                    with b.otherwise(pack_a):
+                        pack_rows(full_rows, lambda r: left_over)
+                with b.loop(0, u.cols, width) as j:
+                    cols = b.min(width, b.sub(u.cols, j.index))
+                    packed = b.test("sge", j.index, pack_from)
+                    panel = b.at(room_b, b.mul(b.div(j.index, width), b_panel))
+                    direct_b = b.at(b_from, b.mul(j.index, b_line))
+                    b_at = b.op(f"select i1 {packed}, ptr {panel}, ptr {direct_b}")
+                    b_step = b.op(f"select i1 {packed}, i64 {4 * width}, i64 {b_stride}")
+                    narrow_panel = b.test("sle", cols, lanes)
+                    c_col = b.at(c_block, b.mul(j.index, 4))
+
+                    def tiles(prefix: str, begin: str, end: str, a_of: object, a_step: str) -> str:
+                        """Tiles over the rows, tallest first; returns the first row not done."""
+                        at = begin
+                        for h in shape.heights:
+                            final = h == shape.heights[-1]
+                            stop = end if final and prefix == "tile" else b.add(b.sub(end, h), 1)
+                            with b.loop(at, stop, h) as r:
+                                rows = b.sub(end, r.index)
+                                common = f"i64 {a_step}", f"ptr {b_at}", f"i64 {b_step}", f"i64 {deep}"
+                                where = b.at(c_col, b.mul(r.index, cs))
+                                args = (f"ptr {a_of(r.index)}", *common, f"ptr {where}", f"i64 {cs}", f"i64 {rows}", f"i64 {cols}", f"i1 {more}")  # type: ignore[operator]
+                                with b.when(narrow_panel):
+                                    b.call(f"{prefix}_{h}x1", *args)
+                                with b.otherwise(narrow_panel):
+                                    b.call(f"{prefix}_{h}x2", *args)
+                            at = r.index
+                        return at
+
+                    with b.when(pack_a):
+                        tiles(
+                            "tile",
+                            "0",
+                            some,
+                            lambda r: b.at(room_a, b.add(b.mul(b.div(r, height), a_panel), b.mul(b.rem(r, height), 4))),
+                            str(4 * height),
+                        )
+                    if not wide:
+                        with b.otherwise(pack_a):
+                            prefix = "tile" if a_transposed else "rows"
+                            tiles(prefix, "0", full_rows, lambda r: b.at(a_block, b.mul(r, a_line)), a_stride)
+                            tiles("tile", full_rows, some, lambda r: left_over, str(4 * height))
+        if wide or addend:
+            target = b.at(u.c, b.mul(b.add(b.mul(u.row, n_all), u.col), e.size))
+            args = [f"ptr {c}", f"i64 {cs}", f"ptr {target}", f"i64 {b.mul(n_all, e.size)}", f"i64 {u.rows}", f"i64 {u.cols}"]
+            if addend:
+                d = b.at(u.d, b.mul(b.add(b.mul(u.row, d_row), b.mul(u.col, d_col)), e.size))
+                args += [f"ptr {d}", f"i64 {d_row}", f"i64 {d_col}", f"float {alpha}", f"float {beta}"]
+            b.call("finish", *args)
+    parts.append(function(name, ENTRY, b, linkage=""))
+    return name, "\n".join(parts) + f"\nattributes #0 = {{ {attributes} }}\n"
+
+
+def scratch_bytes(shape: Shape, kc: int, unit_rows: int, unit_cols: int, wide: bool) -> int:
+    """Scratch of one worker for `gemm_module`'s entry: the sum of its rooms, whether or not a product uses them all."""
+    h, w = shape.rows, shape.cols
+    deep = kc + shape.lanes
+    rows = -(-min(unit_rows, MAX_ROWS) // h) * h
+    cols = -(-unit_cols // w) * w
+    return 4 * deep * (h + rows + cols) + 128 + (4 * unit_rows * cols if wide else 0) + 4 * shape.lanes * shape.lanes
