@@ -144,7 +144,8 @@ class _Run:
         op, dtype = e.op, e.dtype
         one = (1,) * self.rank
         if op == "const":
-            return np.full(one, e.attr, dtype.numpy)
+            literal: Array = np.full(one, e.attr, dtype.numpy)
+            return literal
         if op == "param":
             return self.param(e.attr, dtype).reshape(one)
         if op == "axis":
@@ -313,10 +314,10 @@ def _in_order(steps: Array, join: Callable[[Array, Array], Array], identity: Any
 
 def _exact(rows: Array, kind: str, dtype: Dtype) -> Array:
     """Reductions whose order does not matter."""
-    if kind == "any":
-        return np.logical_or.reduce(rows, axis=1, dtype=np.bool_)
-    if kind == "all":
-        return np.logical_and.reduce(rows, axis=1, dtype=np.bool_)
+    result: Array
+    if kind in ("any", "all"):
+        result = np.any(rows, axis=1) if kind == "any" else np.all(rows, axis=1)
+        return result
     if dtype.rank == 3:
         join = _joined(kind, dtype)
         total = np.full(len(rows), _identity(kind, dtype), dtype.numpy)
@@ -324,7 +325,7 @@ def _exact(rows: Array, kind: str, dtype: Dtype) -> Array:
             total = join(total, step)
         return total
     function = np.maximum if kind == "max" else np.minimum
-    result: Array = function.reduce(rows, axis=1, initial=_identity(kind, dtype), dtype=dtype.numpy)
+    result = function.reduce(rows, axis=1, initial=_identity(kind, dtype), dtype=dtype.numpy)
     return result
 
 
