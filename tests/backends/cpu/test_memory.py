@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def test_size_is_its_own_class(nbytes):
 
 def test_live_blocks_do_not_overlap():
     buffers = sorted((memory.allocate(n) for n in SIZES * 4), key=lambda b: b.ptr)
-    for left, right in zip(buffers, buffers[1:], strict=False):
+    for left, right in itertools.pairwise(buffers):
         assert left.ptr + left.block_bytes <= right.ptr
 
 
@@ -93,7 +94,8 @@ def test_cache_makes_room_before_the_memory_limit_is_passed():
     buffer = memory.allocate(2 << 20)
     del buffer
     memory.set_memory_limit(memory.active_bytes() + (2 << 20))
-    buffer = memory.allocate(1 << 20)
+    kept = memory.allocate(1 << 20)
+    assert kept.nbytes == 1 << 20
     assert memory.active_bytes() + memory.cache_bytes() <= memory.get_memory_limit()
 
 

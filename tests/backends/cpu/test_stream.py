@@ -132,6 +132,12 @@ def test_nothing_to_run():
     run([], [])
 
 
+def test_arguments_of_another_type_raise():
+    with pytest.raises((TypeError, ctypes.ArgumentError)):
+        stream.run("block", 0, 0, 0, 0, 0)
+    run([], [])                              # the lock is free again
+
+
 @pytest.mark.parametrize("units", [0, 1, 2, 7, 64, 1000, 100_003])
 @pytest.mark.parametrize("grain", [1, 3, 64, 1 << 40])
 def test_every_unit_is_done_once(units, grain):
