@@ -13,7 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from isthmus.backends.cpu.compile import compile_module
-from isthmus.backends.cpu.render_column import ColumnPlan
+from isthmus.backends.cpu.render_column import block_entry, blocks_finish_entry, tile_entry, tile_lanes
 from isthmus.backends.cpu.render_emit import Emitter, Graph, register_bytes
 from isthmus.backends.cpu.render_loops import map_entry, scatter_entry, walk_roots
 from isthmus.backends.cpu.render_row import (
@@ -61,7 +61,7 @@ class Rendered:
         self.addresses: dict[str, tuple[int, ...]] = {}
         self.sources: dict[str, str] = {}
         self.n_slots = kernel.n_slots + 3
-        self.columns = ColumnPlan(self.graph) if kernel.form == "column" else None
+        self.lanes = tile_lanes(self.graph) if kernel.form == "column" else 0
         self.bind: Callable[[tuple[int, ...], int], Launch] = {
             "map": self._bind_map,
             "row": self._bind_row,
@@ -171,8 +171,36 @@ class Rendered:
     # -- column
 
     def _bind_column(self, sizes: tuple[int, ...], threads: int) -> Launch:
-        assert self.columns is not None
-        return self.columns.bind(self, sizes, threads)
+        outer, length, columns = 1, 1, sizes[-1]
+        for k in self.parallel[:-1]:
+            outer *= sizes[k]
+        for k in self.reduced:
+            length *= sizes[k]
+        lanes = self.lanes
+        tiles = -(-columns // lanes)
+        units = outer * tiles
+        one = len(self.kernel.stages) == 1
+        if one and length > BLOCK and (units < 4 * threads or columns > lanes):
+            found = self.addresses.get("blocks")
+            if found is None:
+                found = self.variant(
+                    "blocks",
+                    lambda: [block_entry(self.graph, self.name + "b", lanes), blocks_finish_entry(self.graph, self.name + "f", lanes)],
+                )
+            blocks = -(-length // BLOCK)
+            n_reduces = len(self.kernel.stages[0].reduces)
+            return Launch(
+                (
+                    (found[0], units * blocks, self.grain(units * blocks, BLOCK * lanes * self.cost, threads, tiles)),
+                    (found[1], units, self.grain(units, blocks * lanes * n_reduces, threads)),
+                ),
+                n_reduces * outer * blocks * columns * 16,
+                (0, 0),
+            )
+        found = self.addresses.get("tiles")
+        if found is None:
+            found = self.variant("tiles", lambda: [tile_entry(self.graph, self.name, lanes)])
+        return Launch(((found[0], units, self.grain(units, length * lanes * self.cost, threads)),), 0, (0, 0))
 
 
 _rendered: dict[str, Rendered] = {}

@@ -17,7 +17,7 @@ from typing import Any
 
 from isthmus.backends.cpu import mathlib
 from isthmus.backends.cpu.compile import FUNCTION_ATTRIBUTES, host
-from isthmus.graph.dtype import Dtype, bfloat16, bool_, complex64, float16, float32, float64, int64, uint32
+from isthmus.graph.dtype import Dtype, bfloat16, bool_, complex64, float16, float32, float64, int64
 from isthmus.kernel import scalar
 from isthmus.kernel.loops import Index, Kernel, Load, Slot, Store, linearize, roots
 from isthmus.kernel.scalar import Expr, is_half
@@ -863,6 +863,3 @@ def suffix_of(dtype: Dtype, lanes: int) -> str:
 
 def math_code(dtype: Dtype) -> str:
     return dtype.code if dtype.rank == 1 else "f64" if dtype is float64 else "f32"
-
-
-UINT32 = uint32

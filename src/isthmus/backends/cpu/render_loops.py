@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 
 from isthmus.backends.cpu.compile import host
 from isthmus.backends.cpu.render_emit import Emitter, Graph, register_bytes
-from isthmus.graph.dtype import float32, int64
 from isthmus.kernel.loops import Stage, Store
 
 
@@ -183,6 +182,3 @@ def scatter_entry(graph: Graph, symbol: str) -> Emitter:
             full_stores(out, stage.stores)
         place.step()
     return out
-
-
-WIDE = (float32, int64)

@@ -51,6 +51,7 @@ class Accumulator:
         self.reduce = reduce
         self.kind = reduce.kind
         self.lanes = lanes
+        self.masked = True  # column kernels do not mind what lanes without a column hold
         self.arg = reduce.kind.startswith("arg")
         value = reduce.value.dtype
         self.dtype = value if self.arg else reduce.dtype
@@ -89,7 +90,7 @@ class Accumulator:
 
     def add(self, value: Value, index: str | None = None) -> None:
         """Take in a value a lane, where the emitter's mask has it; `index` are their places (argmax, argmin)."""
-        out, lanes, mask = self.out, self.lanes, self.out.mask
+        out, lanes, mask = self.out, self.lanes, self.out.mask if self.masked else None
         value = out.widen(out.cast(value, self.dtype), lanes)
         old = self.get()
         if self.arg:

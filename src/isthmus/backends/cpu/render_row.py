@@ -6,7 +6,7 @@ Both walk flat places `i` of the row in groups of 32 lanes that begin at multipl
 
 from __future__ import annotations
 
-from isthmus.backends.cpu.render_emit import Emitter, Graph, Node, Value, literal, register_bytes, register_type
+from isthmus.backends.cpu.render_emit import Emitter, Graph, Value, literal, register_bytes, register_type
 from isthmus.backends.cpu.render_loops import Odometer, full_stores, natural_lanes, row_roots, vector_loop, walk_roots
 from isthmus.backends.cpu.render_reduce import Accumulator, identity, is_ordered, join
 from isthmus.graph.dtype import bool_, complex64, float32, uint32
@@ -510,6 +510,3 @@ def sum_blocks(walk: RowWalk, base: str, dtype: object, blocks: str, flat: str) 
             out.do(f"store {vector} {join(out, 'sum', get(part), row).name}, ptr {part}")
         out.do(f"store {vector} {join(out, 'sum', get(total), get(part)).name}, ptr {total}")
     return get(total)
-
-
-NODE = Node
