@@ -2,7 +2,8 @@
 
 Blocks come in size classes (multiples of 64 bytes up to 4 kB, then eighths of powers of two), and a freed one waits in
 its class's list; recycled memory is mapped and often in cache, where fresh pages cost a fault each. From 1 MB on blocks
-are mapped by themselves, so that letting go of one gives it back to the system, and ask for huge pages: first use of 40 MB then takes 2.7 ms where small pages take 15.
+are mapped by themselves, so that letting go of one gives it back to the system, and from 2 MB on they ask for huge
+pages: to write 40 MB for the first time then takes 2.7 ms where small pages take 15.
 
 Nothing here locks: each step on the lists and counters is a single one under the interpreter's lock, also when a
 `__del__` comes between two of them. After a fork both processes go on with what they had.
@@ -27,16 +28,17 @@ class Buffer:
     """A block of host memory of at least `nbytes` bytes from address `ptr` on, for as long as this object lives.
 
     What it holds at first is anything at all. `block_bytes` is the size of the pool's block, 0 if the memory is
-    another's: then `owner` keeps it alive.
+    another's: then `owner` keeps it alive. `exports` counts views given to other libraries: such memory is not overwritten.
     """
 
-    __slots__ = ("ptr", "nbytes", "block_bytes", "owner")
+    __slots__ = ("ptr", "nbytes", "block_bytes", "owner", "exports")
 
     def __init__(self, ptr: int, nbytes: int, block_bytes: int, owner: object = None) -> None:
         self.ptr = ptr
         self.nbytes = nbytes
         self.block_bytes = block_bytes
         self.owner = owner
+        self.exports = 0
 
     def __del__(self) -> None:
         size = self.block_bytes
@@ -242,7 +244,7 @@ else:
             _munmap(base, ptr - base)
         if base + spare > ptr:
             _munmap(ptr + size, base + spare - ptr)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
+        if hasattr(mmap, "MADV_HUGEPAGE"):   # Linux
             _madvise(ptr, size, mmap.MADV_HUGEPAGE)
         return ptr
 
