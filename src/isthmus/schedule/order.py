@@ -16,6 +16,12 @@ from typing import Any, Final
 from isthmus.graph.node import LEAF, LEAF_OP, Node, Sig, intern_sig, leaf, ones_mask
 
 
+NO_VALUE: Final = (
+    "[eval] this array has no value: it belongs to a function that vmap or compile is looking at. Use mx.where in place of "
+    "`if` on its values, and do not call eval, item or print inside."
+)
+
+
 class _Epoch:
     def __init__(self) -> None:
         self.now = 1
@@ -27,11 +33,10 @@ _EPOCH: Final = _Epoch()
 class Ordered:
     """A graph in order: `nodes`, its `key`, and which nodes are `held` (bits by number)."""
 
-    __slots__ = ("held", "key", "nodes", "signatures")
+    __slots__ = ("held", "key", "nodes")
 
-    def __init__(self, nodes: list[Node], signatures: list[Sig], key: tuple[int, ...], held: int) -> None:
+    def __init__(self, nodes: list[Node], key: tuple[int, ...], held: int) -> None:
         self.nodes = nodes
-        self.signatures = signatures
         self.key = key
         self.held = held
 
@@ -73,6 +78,8 @@ def walk(outputs: list[Node], limit: int) -> tuple[list[Node], list[int]]:
             sig = node.sig
             key.append(sig.number if sig.kind == LEAF else leaf_sig(node).number)
         else:
+            if node.sig.kind == LEAF:
+                raise ValueError(NO_VALUE)
             key.append(node.sig.number)
             for x in node.inputs:
                 key.append(~x.num)
@@ -129,4 +136,4 @@ def order(outputs: list[Node], limit: int) -> Ordered:
     for node in outputs:
         if node.mark == _EPOCH.now:
             key.append(node.num)
-    return Ordered(nodes, [], (*key, held), held)
+    return Ordered(nodes, (*key, held), held)

@@ -32,6 +32,10 @@ class PlanNode:
         self.held = False
         self.output = False
 
+    def count(self) -> Poly:
+        """The number of elements."""
+        return product(self.sizes)
+
     def __repr__(self) -> str:
         inputs = " ".join(f"%{i.number}" for i in self.inputs)
         sizes = ", ".join(map(repr, self.sizes))

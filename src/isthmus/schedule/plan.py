@@ -1,0 +1,615 @@
+"""A plan: what an eval of one structure does, for any sizes, and its bindings to particular ones.
+
+Made on a miss of the key, in the order of the functions below: name the sizes, fuse, lower each group to a kernel, order
+the launches, decide which outputs take over a leaf's buffer and which temporaries share a slot of the arena, and generate
+two Python functions: `sizes(n)` reads each size once, `inputs(n)` gives the addresses of leaves and the dynamic numbers.
+A *binding* holds, for one tuple of sizes, everything that does not change from run to run: the block of parameters, the
+program, and the patches that put addresses and numbers into the block (docs/design/cpu_abi.md).
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array as flat_array
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from isthmus.backends.cpu import stream as cpu_stream
+from isthmus.backends.cpu.library.matmul import ALPHA, BETA, SCRATCH, plan_matmul
+from isthmus.backends.cpu.render import Rendered, render
+from isthmus.graph.node import LEAF, LIBRARY, MAP, UPDATE, VIEW, Node
+from isthmus.kernel.place import ONE, ORIGIN, ZERO, Form, Poly, axis_form
+from isthmus.schedule.fuse import Fuser
+from isthmus.schedule.lower import Built, Formula, build
+from isthmus.schedule.sizes import PlanNode, plan_nodes
+
+ALIGN = 64
+
+
+class Operand(NamedTuple):
+    """An operand of a library op as it lies in memory: the stored base, a stride for each axis, and an offset, in elements."""
+
+    base: PlanNode
+    strides: tuple[Poly, ...]
+    offset: Poly
+
+
+class Step:
+    """One launch of a plan: a kernel, a library op, or a copy of a base that an update may not overwrite.
+
+    `reads` and `writes` are node numbers; `built`/`rendered` are a kernel's; `operands` a library op's.
+    """
+
+    def __init__(self, node: PlanNode, reads: list[int], writes: list[int]) -> None:
+        self.node = node
+        self.reads = reads
+        self.writes = writes
+        self.built: Built | None = None
+        self.rendered: Rendered | None = None
+        self.product: Any = None
+        self.operands: list[Operand] = []
+        self.copies = False  # an update whose base is copied first
+        self.name = node.op.name
+
+
+class Binding:
+    """A plan at particular sizes: buffers of numbers that the driver reads."""
+
+    __slots__ = ("arena_bytes", "block", "n_entries", "n_patches", "out_bytes", "pack", "patches", "program", "pointers", "table")
+
+    def __init__(self) -> None:
+        self.block = flat_array("q")
+        self.table = flat_array("q")
+        self.patches = flat_array("q")
+        self.program = flat_array("q")
+        self.arena_bytes = 0
+        self.out_bytes: list[int] = []
+        self.n_patches = 0
+        self.n_entries = 0
+        self.pack: Any = None
+        self.pointers: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+
+class Plan:
+    """See the module's text. `outs` are the nodes that get buffers, `taken[k]` the leaf whose buffer out k takes, or -1."""
+
+    def __init__(self, nodes: list[Node], held: int, requested: list[int], donate: bool) -> None:
+        self.bindings: dict[Any, Binding] = {}
+        self.hits = 0
+        self.nodes, where = plan_nodes(nodes, held)
+        kept = self.what_is_kept(requested)
+        fuser = Fuser(self.nodes, self.with_operands(kept))
+        fuser.run()
+        self.stored = fuser.stored
+        self.steps = self.order_steps(self.make_steps(fuser))
+        self.leaves = sorted({r for step in self.steps for r in step.reads if self.nodes[r].kind == LEAF})
+        self.outs = sorted(kept)
+        self.taken: list[int] = [-1] * len(self.outs)
+        self.last_use = self.last_uses()
+        self.same: dict[int, int] = {}  # temporary or out -> the node whose memory it continues
+        self.decide_in_place(donate)
+        self.slots, self.slot_of = self.assign_slots()
+        self.where = where
+        self.size_names = sorted(where, key=lambda s: int(s[1:]))
+        self.dynamic: dict[str, int] = {}  # text of a dynamic formula -> its place in the table
+        self.dynamic_formats: list[str] = []
+        self.layout()
+        self.compile_functions()
+
+    # --- what is kept ---
+
+    def what_is_kept(self, requested: list[int]) -> set[int]:
+        """The nodes that must be in memory afterwards: requested and held ones, or the bases of views that share."""
+        keep: set[int] = set()
+        asked = set(requested)
+        for p in self.nodes:
+            if not (p.held or p.number in asked) or p.kind == LEAF:
+                continue
+            if p.kind != VIEW:
+                keep.add(p.number)
+                continue
+            base = shared_base(p, p.number in asked)
+            keep.add(p.number if base is None else base.number)
+        return {n for n in keep if self.nodes[n].kind != LEAF}
+
+    def with_operands(self, kept: set[int]) -> set[int]:
+        """`kept` and the views that a library op or an update cannot use as they lie."""
+        found = set(kept)
+        for p in self.nodes:
+            for k, x in enumerate(p.inputs):
+                if x.kind != VIEW or x.number in found:
+                    continue
+                if p.kind == LIBRARY and not fits_library(operand(x, found), p, k):
+                    found.add(x.number)
+                elif p.kind == UPDATE and k == 0 and flat_base(x) is None:
+                    found.add(x.number)
+        return found
+
+    # --- steps ---
+
+    def make_steps(self, fuser: Fuser) -> list[Step]:
+        steps: list[Step] = []
+        for number in sorted(fuser.drafts):
+            draft = fuser.drafts[number]
+            first = draft.order[0]
+            if first.kind == LIBRARY:
+                if first.number not in self.stored:
+                    continue
+                operands = [operand(x, self.stored) for x in first.inputs]
+                step = Step(first, [o.base.number for o in operands], [first.number])
+                step.operands = operands
+                step.product = library_product(first, operands)
+                steps.append(step)
+                continue
+            if first.kind == UPDATE and first.number not in self.stored:
+                continue
+            group = fuser.group(draft)
+            if group is None:
+                continue
+            members = draft.places
+
+            def before(p: PlanNode, members: dict[int, Any] = members) -> bool:
+                return p.kind == LEAF or (p.number in self.stored and p.number not in members)
+
+            built = build(group, before)
+            reads = [p.number for p, written in built.buffers if not written]
+            writes = [p.number for p, written in built.buffers if written]
+            step = Step(first, reads, writes)
+            step.built = built
+            step.rendered = render(built.kernel)
+            step.name = built.kernel.form
+            if first.kind == UPDATE:
+                base = self.base(first.inputs[0])
+                step.reads.append(base.number)
+                step.copies = True
+                step.name = first.op.name
+            steps.append(step)
+        return steps
+
+    def base(self, p: PlanNode) -> PlanNode:
+        while p.kind == VIEW and p.number not in self.stored:
+            p = p.inputs[0]
+        return p
+
+    def order_steps(self, steps: list[Step]) -> list[Step]:
+        """Each step after those it reads from; of the ready ones the earliest in the program."""
+        import heapq
+
+        maker = {w: k for k, step in enumerate(steps) for w in step.writes}
+        waits: list[int] = []
+        readers: list[list[int]] = [[] for _ in steps]
+        for k, step in enumerate(steps):
+            from_steps = {maker[r] for r in step.reads if r in maker and maker[r] != k}
+            waits.append(len(from_steps))
+            for m in from_steps:
+                readers[m].append(k)
+        ready = [(max(steps[k].writes), k) for k in range(len(steps)) if not waits[k]]
+        heapq.heapify(ready)
+        out: list[Step] = []
+        while ready:
+            _, k = heapq.heappop(ready)
+            out.append(steps[k])
+            for m in readers[k]:
+                waits[m] -= 1
+                if not waits[m]:
+                    heapq.heappush(ready, (max(steps[m].writes), m))
+        assert len(out) == len(steps), "the groups wait for each other"
+        return out
+
+    # --- memory ---
+
+    def last_uses(self) -> dict[int, int]:
+        last: dict[int, int] = {}
+        for k, step in enumerate(self.steps):
+            for n in (*step.reads, *step.writes):
+                last[n] = k
+        return last
+
+    def viewed(self) -> set[int]:
+        """Leaves and values that a held view shares."""
+        found: set[int] = set()
+        for p in self.nodes:
+            if p.held and p.kind == VIEW:
+                found.add(self.base(p).number)
+        return found
+
+    def decide_in_place(self, donate: bool) -> None:
+        """Which results continue in the memory of something that dies with the step that makes them."""
+        viewed = self.viewed()
+        continued: set[int] = set()
+        out_set = set(self.outs)
+
+        def dies(n: int, k: int) -> bool:
+            p = self.nodes[n]
+            if n in continued or n in viewed or self.last_use[n] != k:
+                return False
+            if p.kind == LEAF:
+                return donate and not p.held
+            return n not in out_set
+
+        for k, step in enumerate(self.steps):
+            if step.copies:
+                node, base = step.node, step.reads[-1]
+                if dies(base, k) and step.reads.count(base) == 1 and self.nodes[base].count() == node.count():
+                    self.same[node.number] = base
+                    continued.add(base)
+                    step.copies = False
+                continue
+            if step.built is None:
+                continue
+            for written, read in step.built.same_place.items():
+                target, source = step.built.buffers[written][0], step.built.buffers[read][0]
+                if target.number in self.same or step.built.kernel.form not in ("map",) or not dies(source.number, k):
+                    continue
+                if target.count() == source.count():
+                    self.same[target.number] = source.number
+                    continued.add(source.number)
+        for k, n in enumerate(self.outs):
+            root = self.memory_of(n)
+            if self.nodes[root].kind == LEAF:
+                self.taken[k] = root
+
+    def memory_of(self, n: int) -> int:
+        """The node whose memory `n` lies in."""
+        while n in self.same:
+            n = self.same[n]
+        return n
+
+    def assign_slots(self) -> tuple[list[list[int]], dict[int, int]]:
+        """Slots of the arena for temporaries: members of a slot are never alive together."""
+        out_set = set(self.outs)
+        for n in self.outs:
+            # A temporary that an output continues lies in the output's memory.
+            m = n
+            while m in self.same:
+                m = self.same[m]
+                out_set.add(m)
+        begin: dict[int, int] = {}
+        end: dict[int, int] = {}
+        for k, step in enumerate(self.steps):
+            for n in step.writes:
+                m = self.memory_of(n)
+                begin.setdefault(m, k)
+                end[m] = max(end.get(m, 0), self.last_use[n])
+            for n in step.reads:
+                m = self.memory_of(n)
+                end[m] = max(end.get(m, 0), k)
+        slots: list[list[int]] = []
+        free_at: list[int] = []
+        slot_of: dict[int, int] = {}
+        for n in sorted(begin, key=lambda n: begin[n]):
+            if n in out_set or self.nodes[n].kind == LEAF:
+                continue
+            size = self.nodes[n].count()
+            fitting = [s for s in range(len(slots)) if free_at[s] < begin[n]]
+            best = next((s for s in fitting if self.nodes[slots[s][0]].count() == size), None)
+            if best is None and fitting:
+                weight = self.weight(n)
+                best = min(fitting, key=lambda s: abs(self.weight(slots[s][0]) - weight))
+            if best is None:
+                best = len(slots)
+                slots.append([])
+                free_at.append(-1)
+            slots[best].append(n)
+            free_at[best] = end[n]
+            slot_of[n] = best
+        return slots, slot_of
+
+    def weight(self, n: int) -> int:
+        p = self.nodes[n]
+        total = p.dtype.size
+        for size in p.sizes:
+            total *= sum(c * 61 ** len(m) for m, c in size.terms)
+        return total
+
+    # --- numbers ---
+
+    def layout(self) -> None:
+        """Where each step's parameters stand in the block, and the formula of each."""
+        self.block_size = 0
+        self.step_at: list[int] = []
+        self.formulas: list[list[Formula]] = []
+        for step in self.steps:
+            self.step_at.append(self.block_size)
+            if step.built is not None:
+                assert step.rendered is not None
+                self.formulas.append(list(step.built.formulas))
+                self.block_size += step.rendered.n_slots + 3
+            else:
+                self.formulas.append([])
+                self.block_size += step.product.slots(max(0, len(step.node.sizes) - 2)) + 3
+        self.memory_ids: dict[int, int] = {}  # leaf or out -> place in the table
+        for n in self.leaves:
+            self.memory_ids[n] = 1 + len(self.memory_ids)
+        for k, n in enumerate(self.outs):
+            if self.taken[k] < 0:
+                self.memory_ids[n] = 1 + len(self.memory_ids)
+        # Where the memory of a chain of in-place results is: its leaf's, or that of the output which continues it.
+        self.home: dict[int, int] = {self.memory_of(n): self.memory_ids[n] for n in self.outs if n in self.memory_ids}
+
+    def table_index(self, n: int) -> int:
+        """The place in the table of a node's memory; 0, the arena, for temporaries."""
+        m = self.memory_of(n)
+        return self.memory_ids.get(m) or self.home.get(m, 0)
+
+    def dynamic_index(self, text: str, code: str) -> int:
+        at = self.dynamic.get(text)
+        if at is None:
+            at = self.dynamic[text] = 1 + len(self.memory_ids) + len(self.dynamic)
+            self.dynamic_formats.append(code)
+        return at
+
+    def compile_functions(self) -> None:
+        """Generates `sizes`, `values` (all size formulas of the block, in order) and `inputs`."""
+        self.size_slots: list[int] = []  # block slots that `values` fills, in order
+        texts: list[str] = []
+        self.dyn_patches: list[tuple[int, int]] = []  # (block slot, table place)
+        for step, at, formulas in zip(self.steps, self.step_at, self.formulas, strict=True):
+            if step.built is None:
+                continue
+            first = len(step.built.buffers)
+            for k, f in enumerate(formulas):
+                slot = at + first + k
+                if f.poly is not None and not any(n[0] == "d" for n in f.poly.names()):
+                    self.size_slots.append(slot)
+                    texts.append(f.poly.text())
+                elif f.poly is not None:
+                    self.dyn_patches.append((slot, self.dynamic_index(self.with_nodes(f.poly), "q")))
+                else:
+                    text = f"n[{f.node}].dyn[{f.k}]" + (f".{f.part}" if f.part else "")
+                    self.dyn_patches.append((slot, self.dynamic_index(text, "d")))
+        self.axis_first = len(texts)
+        self.axis_counts: list[int] = []
+        for step in self.steps:
+            polys = self.step_sizes(step)
+            self.axis_counts.append(len(polys))
+            texts += [p.text() for p in polys]
+        self.bytes_first = len(texts)
+        for members in self.slots:
+            texts.append("max(" + ", ".join([self.bytes_text(n) for n in members] + ["64"]) + ")")
+        self.outs_first = len(texts)
+        for n in self.outs:
+            texts.append(self.bytes_text(n))
+        for step in self.steps:
+            for o in step.operands:
+                if o.offset.terms:
+                    self.dynamic_index(self.address_text(o), "q")
+            if step.node.op.name == "addmm" and step.operands:
+                for k in range(2):
+                    self.dynamic_index(f"float(n[{step.node.number}].dyn[{k}])", "d")
+        read = ", ".join(f"n[{self.where[s][0]}].shape[{self.where[s][1]}]" for s in self.size_names)
+        names = ", ".join(self.size_names)
+        pointers = [f"n[{n}].buffer.ptr" for n in self.leaves]
+        source = "def sizes(n):\n    return (" + read + ("," if read else "") + ")\n"
+        source += "def values(" + names + "):\n    return (" + ", ".join(texts) + ("," if texts else "") + ")\n"
+        source += "def pointers(n):\n    return (" + ", ".join(pointers) + ("," if pointers else "") + ")\n"
+        source += "def numbers(n, t):\n    return (" + ", ".join(self.dynamic) + ("," if self.dynamic else "") + ")\n"
+        self.source = source
+        made: dict[str, Any] = {}
+        exec(compile(source, "<isthmus plan>", "exec"), made)
+        self.sizes: Callable[[list[Node]], tuple[int, ...]] = made["sizes"]
+        self.values: Callable[..., tuple[int, ...]] = made["values"]
+        self.read_pointers: Callable[[list[Node]], tuple[int, ...]] = made["pointers"]
+        self.read_numbers: Callable[[list[Node], tuple[int, ...]], tuple[Any, ...]] = made["numbers"]
+
+    def address_text(self, o: Operand) -> str:
+        """The address of an operand that starts inside its base (less the base's place in the arena)."""
+        return f"t[{self.table_index(o.base.number)}]+({self.with_nodes(o.offset)})*{o.base.dtype.size}"
+
+    def with_nodes(self, poly: Poly) -> str:
+        """A polynomial's text with its names read from the nodes."""
+        import re
+
+        def one(match: re.Match[str]) -> str:
+            text = match.group(0)
+            if text[0] == "d":
+                node, k = text[1:].split("_")
+                return f"n[{node}].dyn[{k}]"
+            node, axis = self.where[text]
+            return f"n[{node}].shape[{axis}]"
+
+        return re.sub(r"\b[sd]\d+(_\d+)?\b", one, poly.text())
+
+    def bytes_text(self, n: int) -> str:
+        p = self.nodes[n]
+        return f"({p.count().text()})*{p.dtype.size}"
+
+    def step_sizes(self, step: Step) -> list[Poly]:
+        """The sizes a step is bound with: a kernel's axes; of a product M, N, K, then (size, strides) of the batch axes."""
+        if step.built is not None:
+            return list(step.built.axes)
+        node = step.node
+        first = 1 if node.op.name == "addmm" else 0
+        a, b = step.operands[first], step.operands[first + 1]
+        rank = len(node.sizes)
+        xa = node.inputs[first].sizes
+        at, bt = transposed(a), transposed(b)
+        polys = [node.sizes[-2], node.sizes[-1], xa[-1], a.strides[-1 if at else -2], b.strides[-1 if bt else -2]]
+        d = step.operands[0] if first else None
+        polys += [d.strides[-2], d.strides[-1]] if d is not None else [ZERO, ZERO]
+        for axis in range(rank - 2):
+            polys += [node.sizes[axis], a.strides[axis], b.strides[axis], d.strides[axis] if d is not None else ZERO]
+        return polys
+
+    # --- binding ---
+
+    def bind(self, sizes: tuple[int, ...]) -> Binding:
+        values = self.values(*sizes)
+        threads = cpu_stream.threads()
+        b = Binding()
+        block = [0] * self.block_size
+        for slot, value in zip(self.size_slots, values, strict=False):
+            block[slot] = value
+        offset = 0
+        slot_offsets: list[int] = []
+        for k in range(len(self.slots)):
+            slot_offsets.append(offset)
+            offset += (values[self.bytes_first + k] + ALIGN - 1) & -ALIGN
+        scratch_at = offset
+        scratch_most = 0
+        patches: list[int] = []
+        program: list[int] = []
+        at_axis = self.axis_first
+
+        def memory(n: int) -> tuple[int, int]:
+            index = self.table_index(n)
+            return index, (slot_offsets[self.slot_of[self.memory_of(n)]] if index == 0 else 0)
+
+        for step, at, count in zip(self.steps, self.step_at, self.axis_counts, strict=True):
+            axes = values[at_axis : at_axis + count]
+            at_axis += count
+            if step.built is not None:
+                assert step.rendered is not None
+                rendered = step.rendered
+                for k, (p, _) in enumerate(step.built.buffers):
+                    patches += [at + k, *memory(p.number)]
+                if step.copies:
+                    copy_at = at + rendered.n_slots
+                    patches += [copy_at, *memory(step.node.number), copy_at + 1, *memory(step.reads[-1])]
+                    nbytes = step.node.dtype.size
+                    for size in self.sizes_of(step.node, sizes):
+                        nbytes *= size
+                    program += [cpu_stream.entry("copy"), copy_at, nbytes, max(1 << 18, nbytes // (4 * threads) & -64)]
+                launch = rendered.bind(axes, threads)
+                first = step.built.kernel.n_slots
+                if launch.scratch_bytes:
+                    patches += [at + first, 0, scratch_at]
+                    scratch_most = max(scratch_most, launch.scratch_bytes)
+                block[at + first + 1 : at + first + 1 + len(launch.extra)] = launch.extra
+                for address, units, grain in launch.phases:
+                    program += [address, at, units, grain]
+                continue
+            m, n, k, a_stride, b_stride, d_row, d_col, *batch = axes
+            axes4 = tuple(tuple(batch[i : i + 4]) for i in range(0, len(batch), 4))
+            product = step.product.bind(m, n, k, axes4, a_stride, b_stride, d_row, d_col, threads)
+            block[at : at + len(product.slots)] = product.slots
+            first = 1 if step.node.op.name == "addmm" else 0
+            patches += [at, *memory(step.node.number)]
+            for slot, o in ((1, step.operands[first]), (2, step.operands[first + 1]), *(((3, step.operands[0]),) if first else ())):
+                index, offset = memory(o.base.number)
+                patches += [at + slot, self.dynamic[self.address_text(o)] if o.offset.terms else index, offset]
+            if first:
+                patches += [at + ALPHA, self.dynamic[f"float(n[{step.node.number}].dyn[0])"], 0]
+                patches += [at + BETA, self.dynamic[f"float(n[{step.node.number}].dyn[1])"], 0]
+            if product.scratch_bytes:
+                patches += [at + SCRATCH, 0, scratch_at]
+                scratch_most = max(scratch_most, product.scratch_bytes)
+            program += [product.address, at, product.units, product.grain]
+        for slot, index in self.dyn_patches:
+            patches += [slot, index, 0]
+        b.arena_bytes = scratch_at + scratch_most
+        b.out_bytes = [values[self.outs_first + k] for k in range(len(self.outs))]
+        b.block = flat_array("q", block or [0])
+        b.patches = flat_array("q", patches or [0])
+        b.program = flat_array("q", program or [0])
+        b.n_patches = len(patches) // 3
+        b.n_entries = len(program) // 4
+        n_fresh = len(self.memory_ids)
+        b.table = flat_array("q", [0] * (1 + n_fresh + len(self.dynamic)))
+        b.pack = struct.Struct("=" + "q" * (1 + n_fresh) + "".join(self.dynamic_formats)).pack_into
+        b.pointers = (b.block.buffer_info()[0], b.table.buffer_info()[0], b.patches.buffer_info()[0], b.program.buffer_info()[0])
+        return b
+
+    def sizes_of(self, p: PlanNode, sizes: tuple[int, ...]) -> list[int]:
+        env = dict(zip(self.size_names, sizes, strict=True))
+        return [eval(size.text(), {}, env) for size in p.sizes]
+
+
+# --- views as memory ---
+
+
+def shared_base(p: PlanNode, requested: bool) -> PlanNode | None:
+    """The base whose memory a kept view shares; None where it is better stored by itself."""
+    renamed = False
+    while p.kind == VIEW:
+        if p.op.name in ("transpose", "alias", "stop_gradient") or (p.op.name == "broadcast" and not requested):
+            if renamed and p.op.name in ("transpose", "broadcast"):
+                return None
+        elif p.op.name == "reshape":
+            renamed = True
+        else:
+            return None
+        p = p.inputs[0]
+    return p
+
+
+def flat_base(p: PlanNode) -> PlanNode | None:
+    """The base that a chain of reshapes reads as it lies in memory."""
+    while p.kind == VIEW:
+        if p.op.name not in ("reshape", "alias", "stop_gradient"):
+            return None
+        p = p.inputs[0]
+    return p
+
+
+class _Strides:
+    """A `ctx` for following views: sizes and dynamic numbers stay names, anything computed is refused."""
+
+    def __init__(self, sizes: tuple[Poly, ...]) -> None:
+        self.sizes = sizes
+
+    def dyn(self, node: PlanNode, k: int) -> Poly:
+        return Poly((((f"d{node.number}_{k}",), 1),))
+
+    def frame_size(self, axis: int) -> Poly:
+        return self.sizes[axis]
+
+    def size(self, poly: Poly) -> Any:
+        raise LookupError
+
+    index = size
+
+
+def operand(x: PlanNode, stored: set[int]) -> Operand:
+    """How `x` lies in the memory of what it is a view of. The base is None-like (x itself) where it does not."""
+    place: tuple[Form, ...] = tuple(axis_form(a) if size.terms != ONE.terms else ORIGIN for a, size in enumerate(x.sizes))
+    p = x
+    ctx = _Strides(x.sizes)
+    try:
+        while p.kind == VIEW and p.number not in stored:
+            if flat_base(p) is not None and p.op.name == "reshape":
+                break
+            place = p.op.read_at(ctx, p, place) if p.op.name not in ("alias", "stop_gradient") else place
+            p = p.inputs[0]
+    except LookupError:
+        return Operand(x, (), ZERO)
+    sizes = p.sizes
+    while p.kind == VIEW and p.number not in stored:
+        p = p.inputs[0]
+    total, stride = ORIGIN, ONE
+    for size, form in zip(reversed(sizes), reversed(place), strict=True):
+        if size.terms != ONE.terms:
+            total = total + form.scale(stride)
+            stride = stride * size
+    if total.values:
+        return Operand(x, (), ZERO)
+    strides = dict(total.terms)
+    return Operand(p, tuple(strides.get(a, ZERO) for a in range(len(x.sizes))), total.offset)
+
+
+def transposed(o: Operand) -> bool:
+    """Whether a matrix operand's unit stride is along its last axis but one."""
+    return o.strides[-1].terms != ONE.terms and o.strides[-2].terms == ONE.terms
+
+
+def fits_library(o: Operand, p: PlanNode, k: int) -> bool:
+    if not o.strides and p.inputs[k].rank:
+        return False
+    if p.op.name == "addmm" and k == 0:
+        return True
+    if p.inputs[k].rank < 2:
+        return False
+    row, col = o.strides[-2], o.strides[-1]
+    sizes = p.inputs[k].sizes
+    if col.terms == ONE.terms or row.terms == ONE.terms:
+        return row.terms != ZERO.terms and col.terms != ZERO.terms or ONE.terms in (sizes[-1].terms, sizes[-2].terms)
+    return ONE.terms in (sizes[-1].terms, sizes[-2].terms) and not (row.terms and col.terms)
+
+
+def library_product(node: PlanNode, operands: list[Operand]) -> Any:
+    first = 1 if node.op.name == "addmm" else 0
+    (product,) = plan_matmul(node.dtype.name, transposed(operands[first]), transposed(operands[first + 1]), bool(first))
+    return product
+
+
+__all__ = ["MAP", "Binding", "Plan", "Step"]

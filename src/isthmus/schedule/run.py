@@ -1,0 +1,170 @@
+"""`eval`: find or make the plan of a graph, bind it to its sizes, run it, and give the nodes their values.
+
+This is the hot half of the schedule; what happens on a miss is in plan.py. Everything from ordering to the assignment of
+buffers runs under one lock, so any thread may evaluate any array. Compiled by mypyc where possible.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Final
+
+from isthmus.backends.cpu import memory as cpu_memory
+from isthmus.backends.cpu import stream as cpu_stream
+from isthmus.backends.cpu.memory import Buffer
+from isthmus.graph.node import LEAF, LEAF_OP, VIEW, Node, intern_sig, ones_mask
+from isthmus.schedule.order import Ordered, order
+
+LIMIT: Final = 8192  # nodes of one plan; longer graphs are evaluated in parts
+MAX_PLANS: Final = 1024
+MAX_BINDINGS: Final = 256  # of one plan
+
+
+class Counters:
+    """What `stats()` reports."""
+
+    def __init__(self) -> None:
+        self.plans = 0
+        self.bindings = 0
+        self.hits = 0
+        self.evals = 0
+        self.plan_seconds = 0.0
+
+
+counters: Final = Counters()
+lock: Final = threading.RLock()
+_plans: Final[dict[Any, Any]] = {}
+
+
+class Arena:
+    """The memory of all plans' temporaries: one block, which grows."""
+
+    def __init__(self) -> None:
+        self.buffer: Buffer | None = None
+
+    def address(self, nbytes: int) -> int:
+        """The address of at least `nbytes` bytes; what was there is lost."""
+        if nbytes == 0:
+            return 0
+        buffer = self.buffer
+        if buffer is None or buffer.nbytes < nbytes:
+            self.buffer = None
+            buffer = cpu_memory.allocate(nbytes + nbytes // 8 if nbytes < 1 << 28 else nbytes)
+            self.buffer = buffer
+        return buffer.ptr
+
+
+arena: Final = Arena()
+
+
+def evaluate(outputs: list[Node]) -> None:
+    """Give every node of `outputs` its value: afterwards each is a leaf, or a view of one."""
+    with lock:
+        pending = [node for node in outputs if not is_ready(node)]
+        while pending:
+            ordered = order(pending, LIMIT)
+            run_plan(ordered, pending)
+            pending = [node for node in pending if not is_ready(node)]
+
+
+def is_ready(node: Node) -> bool:
+    """Whether a node's value is in memory: a leaf with a buffer, or a view of one that is kept as such."""
+    if node.buffer is not None:
+        return True
+    if node.sig.kind != VIEW:
+        return False
+    renamed = False
+    while node.buffer is None:
+        name = node.sig.op.name
+        if name == "reshape":
+            renamed = True
+        elif name != "transpose" and name != "alias" and name != "stop_gradient":
+            return False
+        elif renamed and name == "transpose":
+            return False
+        if not node.inputs:
+            return False
+        node = node.inputs[0]
+    return True
+
+
+def run_plan(ordered: Ordered, requested: list[Node]) -> None:
+    nodes = ordered.nodes
+    donate = not tracing()
+    key = (ordered.key, donate, checks.on)
+    plan = _plans.get(key)
+    counters.evals += 1
+    if plan is None:
+        plan = make_plan(ordered, requested, donate, key)
+    else:
+        counters.hits += 1
+    sizes = plan.sizes(nodes)
+    b = plan.bindings.get(sizes)
+    if b is None:
+        if len(plan.bindings) >= MAX_BINDINGS:
+            plan.bindings.clear()
+        b = plan.bindings[sizes] = plan.bind(sizes)
+        counters.bindings += 1
+    fresh: list[Buffer] = []
+    taken: list[int] = plan.taken
+    buffers: list[Any] = []
+    for k in range(len(taken)):
+        if taken[k] < 0:
+            buffer = cpu_memory.allocate(b.out_bytes[k])
+            fresh.append(buffer)
+            buffers.append(buffer)
+        else:
+            buffers.append(nodes[taken[k]].buffer)
+    if b.n_entries:
+        prefix = (arena.address(b.arena_bytes), *plan.read_pointers(nodes), *[x.ptr for x in fresh])
+        b.pack(b.table, 0, *prefix, *plan.read_numbers(nodes, prefix))
+        block, table, patches, program = b.pointers
+        cpu_stream.run(block, table, patches, b.n_patches, program, b.n_entries)
+    outs: list[int] = plan.outs
+    for k in range(len(outs)):
+        node = nodes[outs[k]]
+        node.buffer = buffers[k]
+        if donate:
+            node.sig = intern_sig(LEAF_OP, (len(node.shape),), node.sig.dtype, node.sig.stream, ones_mask(node.shape))
+            node.inputs = ()
+            node.dyn = ()
+
+
+def make_plan(ordered: Ordered, requested: list[Node], donate: bool, key: Any) -> Any:
+    from isthmus.schedule import show
+    from isthmus.schedule.plan import Plan
+
+    start = time.perf_counter()
+    numbers = {id(node) for node in requested}
+    asked = [k for k, node in enumerate(ordered.nodes) if id(node) in numbers]
+    plan = Plan(ordered.nodes, ordered.held, asked, donate)
+    if len(_plans) >= MAX_PLANS:
+        for old in list(_plans)[: MAX_PLANS // 4]:
+            del _plans[old]
+    _plans[key] = plan
+    counters.plans += 1
+    counters.plan_seconds += time.perf_counter() - start
+    show.plan_made(plan)
+    return plan
+
+
+class Checks:
+    """Whether index arrays are checked (`isthmus.checked()`)."""
+
+    def __init__(self) -> None:
+        self.on = False
+
+
+checks: Final = Checks()
+
+
+def tracing() -> bool:
+    """Whether a transform is running a function: then evaluated nodes keep their inputs."""
+    from isthmus.graph import node
+
+    trace: Any = getattr(node, "TRACE", None)
+    return trace is not None and trace.depth > 0
+
+
+_NONE: Final = (LEAF,)

@@ -1,0 +1,43 @@
+"""What the stages print under `ISTHMUS_SHOW=graph,fuse,kernel,source,time`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+
+def shown() -> set[str]:
+    """The stages to show."""
+    return {part.strip() for part in os.environ.get("ISTHMUS_SHOW", "").split(",") if part.strip()}
+
+
+def plan_made(plan: Any) -> None:
+    stages = shown()
+    if not stages:
+        return
+    out = sys.stderr
+    if "graph" in stages:
+        for p in plan.nodes:
+            print(f"{p!r}{'  (held)' if p.held else ''}", file=out)
+    if "fuse" in stages:
+        print(plan_text(plan), file=out)
+    if "kernel" in stages:
+        for step in plan.steps:
+            if step.built is not None:
+                print(step.built.kernel.text(), file=out)
+    if "source" in stages:
+        print(plan.source, file=out)
+        for step in plan.steps:
+            if step.rendered is not None:
+                print(step.rendered.source(), file=out)
+
+
+def plan_text(plan: Any) -> str:
+    """A line a launch: what it is, what it reads and writes."""
+    lines = []
+    for step in plan.steps:
+        reads = " ".join(f"%{n}" for n in step.reads)
+        writes = " ".join(f"%{n}" + ("!" if n in plan.same else "") for n in step.writes)
+        lines.append(f"{step.name}: {writes} <- {reads}" + ("  (copies its base)" if step.copies else ""))
+    return "\n".join(lines)
