@@ -30,6 +30,7 @@ from isthmus.backends.cpu.mathlib_emit import (
     float_bits,
     fma,
     horner,
+    llvm_type,
     round_even,
     select,
     split_sum,
@@ -42,8 +43,9 @@ from isthmus.backends.cpu.mathlib_int import INTEGER_FUNCTIONS, argument_type
 from isthmus.backends.cpu.mathlib_tables import (
     COEFFICIENTS,
     LN2,
+    LN2_BELOW,
     LOG2E,
-    LOG10_2,
+    LOG10_2_BELOW,
     LOG10E,
     PI,
     TWO_OVER_PI_WORDS,
@@ -53,7 +55,7 @@ from isthmus.backends.cpu.mathlib_tables import (
 INF, NAN = float("inf"), float("nan")
 MAGIC = {"f32": 1.5 * 2.0**23, "f64": 1.5 * 2.0**52}
 MIN_NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
-SQRT_HALF = {"f32": 0x3F3504F3, "f64": 0x3FE6A09E667F3BCC}  # bits
+THREE_QUARTERS = {"f32": 0x3F400000, "f64": 0x3FE8000000000000}  # bits
 
 FUNCTIONS: dict[str, tuple[int, Callable[..., V]]] = {}
 
@@ -84,15 +86,20 @@ def function(name: str, dtype: str, width: int) -> tuple[str, list[str]]:
 
 
 def helper(name: str, args: Sequence[V], results: Sequence[str], body: Callable[..., Sequence[V]]) -> list[V]:
-    """Calls a rarely run part kept out of line; it returns `results` as a struct."""
+    """Calls a rarely run part, kept out of line and compiled for at most 8 lanes; it returns `results` as a struct."""
     caller = args[0].fn
-    fn = Fn(f"im_{name}_{args[0].ty}x{caller.width}", caller.width, [a.ty for a in args])
+    lanes = min(caller.width, 8)
+    fn = Fn(f"im_{name}_{args[0].ty}x{lanes}", lanes, [a.ty for a in args])
     values = body(*fn.args)
     caller.need(*fn.needs, fn.text(values, "noinline nounwind"))
-    kind = "{ " + ", ".join(caller.type(ty) for ty in results) + " }"
-    given = ", ".join(f"{caller.type(a.ty)} {a.ref}" for a in args)
-    packed = caller.emit("struct", f"call {kind} @{fn.symbol}({given})")
-    return [caller.emit(ty, f"extractvalue {kind} {packed.ref}, {i}") for i, ty in enumerate(results)]
+    kind = "{ " + ", ".join(fn.type(ty) for ty in results) + " }"
+    pieces: list[list[str]] = [[] for _ in results]
+    for refs in zip(*(caller.split(a, lanes) for a in args)):
+        given = ", ".join(f"{fn.type(a.ty)} {ref}" for a, ref in zip(args, refs))
+        packed = caller.emit("struct", f"call {kind} @{fn.symbol}({given})")
+        for i, ty in enumerate(results):
+            pieces[i].append(caller.emit(ty, f"extractvalue {kind} {packed.ref}, {i}").ref)
+    return [caller.join(ty, refs, lanes) for ty, refs in zip(results, pieces)]
 
 
 def coefficients(name: str, ty: str) -> Sequence[float]:
@@ -106,10 +113,30 @@ def fma_parts(k: V, constant: Sequence[float], rest: V) -> V:
     return rest
 
 
-# --- powers of two ------------------------------------------------------------------------------------------------
+# --- exponents ----------------------------------------------------------------------------------------------------
+# AVX-512 takes numbers apart and scales them in one instruction each, exactly as the integer formulas beside do; whole
+# 512-bit registers use it.
 
-# AVX-512 has p * 2^n in one instruction, rounded once also where the result is subnormal; elsewhere two products do it.
-_HAS_SCALE = llvm.get_host_cpu_features().get("avx512f", False)
+_HAS_AVX512 = llvm.get_host_cpu_features().get("avx512f", False)
+
+
+def has_avx512(v: V) -> bool:
+    return _HAS_AVX512 and v.fn.width * BITS[v.ty] % 512 == 0
+
+
+def avx512(name: str, values: Sequence[V], constant: str = "") -> V:
+    """The 512-bit instruction on each register: operands, an immediate, then: no mask, the usual rounding."""
+    fn, ty = values[0].fn, values[0].ty
+    lanes = 512 // BITS[ty]
+    kind, mask = llvm_type(ty, lanes), f"i{lanes}"
+    symbol = f"llvm.x86.avx512.mask.{name}.p{'s' if ty == 'f32' else 'd'}.512"
+    extra = ["i32"] if constant else []
+    fn.need(f"declare {kind} @{symbol}({', '.join([kind] * len(values) + extra + [kind, mask, 'i32'])})")
+    pieces = []
+    for refs in zip(*(fn.split(v, lanes) for v in values)):
+        given = [f"{kind} {ref}" for ref in refs] + ([f"i32 {constant}"] if constant else [])
+        pieces.append(fn.emit(ty, f"call {kind} @{symbol}({', '.join(given)}, {kind} poison, {mask} -1, i32 4)").ref)
+    return fn.join(ty, pieces, lanes)
 
 
 def round_to_int(x: V, constant: float = 1.0) -> tuple[V, V]:
@@ -119,73 +146,69 @@ def round_to_int(x: V, constant: float = 1.0) -> tuple[V, V]:
     return t, t - magic
 
 
-def power_of_two(t: V) -> V:
-    """2^k from the t of `round_to_int`, for k in the normal range."""
-    ty = t.ty
-    return ((t.bits() << MANTISSA[ty]) + float_bits(ty, 1.0)).as_float(ty)
-
-
-def scale(p: V, t: V) -> V:
-    """p * 2^k from the t of `round_to_int`, for any k within twice the exponent range; NaN in p or t stays."""
+def scale(p: V, t: V, k: V) -> V:
+    """p * 2^k, rounded once, for any k within twice the exponent range; NaN stays. t, k from `round_to_int`."""
+    if has_avx512(p):
+        return avx512("scalef", [p, k])
     ty = p.ty
-    if _HAS_SCALE:
-        k = t.bits() - float_bits(ty, MAGIC[ty])
-        if ty == "f64":
-            k = k.trunc_to("i32")
-        return p.fn.call(f"llvm.ldexp.{_suffix(p)}.{_suffix(k)}", ty, [p, k])
     shifted = t.bits() << MANTISSA[ty]  # k in the exponent's place
     half = (shifted >> 1) & -(1 << MANTISSA[ty])
     one = float_bits(ty, 1.0)
     return p * (half + one).as_float(ty) * ((shifted - half) + one).as_float(ty)
 
 
-def _suffix(v: V) -> str:
-    return v.ty if v.fn.width == 1 else f"v{v.fn.width}{v.ty}"
+def scale_normal(p: V, t: V, k: V) -> V:
+    """p * 2^k where 2^k is a normal number."""
+    if has_avx512(p):
+        return avx512("scalef", [p, k])
+    return p * ((t.bits() << MANTISSA[p.ty]) + float_bits(p.ty, 1.0)).as_float(p.ty)
 
 
 # --- exponentials -------------------------------------------------------------------------------------------------
-# x = k ln2 + r with |r| <= ln2 / 2, ln2 in two parts (the first subtraction is exact); e^r - 1 = r + r^2 P(r).
+# x = (k + f) ln2, |f| <= 1/2, e^x = 2^k (1 + f P(f)); f = x log2(e) - k with log2(e) in two parts.
 
 EXP_RANGE = {"f32": (-104.0, 89.0), "f64": (-746.0, 710.0)}  # beyond: 0 and inf
 
 
-def exp_reduced(x: V) -> tuple[V, V, V]:
-    """(t, k, e^r - 1)."""
-    t, k = round_to_int(x, LOG2E[x.ty][0])
-    r = fma_parts(k, LN2[x.ty][:2], x)
-    return t, k, fma(r * r, horner(r, coefficients("exp", x.ty)), r)
+def exp_parts(x: V) -> tuple[V, V, V, V]:
+    """(t, k, f, P(f))."""
+    log2e, log2e_low = LOG2E[x.ty][:2]
+    t, k = round_to_int(x, log2e)
+    f = fma(x, log2e_low, fma(x, log2e, -k))
+    return t, k, f, horner(f, coefficients("exp2", x.ty))
 
 
-def exp_bounded(x: V) -> V:
+def exp_normal(x: V) -> V:
     """e^x where it is a normal number."""
-    t, _, q = exp_reduced(x)
-    return (q + 1.0) * power_of_two(t)
+    t, k, f, p = exp_parts(x)
+    return scale_normal(fma(f, p, 1.0), t, k)
 
 
 @define("exp")
 def exp(x: V) -> V:
-    # 1.0, 1.0
     low, high = EXP_RANGE[x.ty]
-    t, _, q = exp_reduced(at_least(at_most(x, high), low))
-    return scale(q + 1.0, t)
+    t, k, f, p = exp_parts(at_least(at_most(x, high), low))
+    return scale(fma(f, p, 1.0), t, k)
 
 
 @define("exp2")
 def exp2(x: V) -> V:
-    # k = round(x), 2^(x - k) = 1 + f P(f).
     low, high = {"f32": (-151.0, 129.0), "f64": (-1076.0, 1025.0)}[x.ty]
     x = at_least(at_most(x, high), low)
     t, k = round_to_int(x)
     f = x - k
-    return scale(fma(f, horner(f, coefficients("exp2", x.ty)), 1.0), t)
+    return scale(fma(f, horner(f, coefficients("exp2", x.ty)), 1.0), t, k)
 
 
 @define("expm1")
 def expm1(x: V) -> V:
-    # 2^k q + (2^k - 1) with q = e^r - 1; by halves, so that k may be one beyond the exponent range.
+    # x = k ln2 + r with ln2 in two parts (the first subtraction is exact), q = e^r - 1 = r + r^2 P(r); 2^k q + (2^k - 1),
+    # by halves, so that k may be one beyond the exponent range.
     low = {"f32": -18.0, "f64": -38.0}[x.ty]  # beyond: -1
     b = at_least(at_most(x, EXP_RANGE[x.ty][1]), low)
-    t, k, q = exp_reduced(b)
+    t, k = round_to_int(b, LOG2E[x.ty][0])
+    r = fma_parts(k, LN2[x.ty][:2], b)
+    q = fma(r * r, horner(r, coefficients("exp", x.ty)), r)
     s = ((t.bits() << MANTISSA[x.ty]) + float_bits(x.ty, 0.5)).as_float(x.ty)
     y = fma(s, q, s - 0.5) * 2.0
     return copysign(select(k.eq(0.0), q, y), x)
@@ -195,20 +218,20 @@ def expm1(x: V) -> V:
 def sigmoid(x: V) -> V:
     # e = exp(-|x|) never overflows: 1 / (1 + e) above zero, e / (1 + e) below; what rounding took from e and 1 + e is
     # put back to first order.
-    t, _, q = exp_reduced(at_least(-absolute(x), EXP_RANGE[x.ty][0]))
-    p, p_low = split_sum(x._like(1.0), q)
-    e = scale(p, t)
+    t, k, f, p = exp_parts(at_least(-absolute(x), EXP_RANGE[x.ty][0]))
+    m = fma(f, p, 1.0)
+    m_low = fma(f, p, 1.0 - m)
+    e = scale(m, t, k)
     d, d_low = split_sum(x._like(1.0), e)
     below = x < 0.0
     r = select(below, e, 1.0) / d
-    return fma(r, select(below, p_low, 0.0) - d_low, r)
+    return fma(r, select(below, m_low, 0.0) - d_low, r)
 
 
 def half_exp(ax: V) -> V:
     """e^ax / 2, for ax >= 0, without overflow before the half itself does."""
-    t, _, q = exp_reduced(at_most(ax, EXP_RANGE[ax.ty][1] + 1.0))
-    s = ((t.bits() << MANTISSA[ax.ty]) + float_bits(ax.ty, 0.25)).as_float(ax.ty)
-    return (q + 1.0) * s * 2.0
+    t, k, f, p = exp_parts(at_most(ax, EXP_RANGE[ax.ty][1] + 1.0))
+    return scale(fma(f, p, 1.0), t - 1.0, k - 1.0)
 
 
 @define("sinh")
@@ -230,7 +253,7 @@ def cosh(x: V) -> V:
 def tanh(x: V) -> V:
     # Below 0.625 x + x^3 P(x^2), above 1 - 2 / (e^2x + 1), which is 1 from 9.02 (19.1) on.
     ax = absolute(x)
-    e = exp_bounded(at_most(ax + ax, {"f32": 20.0, "f64": 40.0}[x.ty]))
+    e = exp_normal(at_most(ax + ax, {"f32": 20.0, "f64": 40.0}[x.ty]))
     small = odd_series(ax, "tanh")
     return copysign(select(ax < 0.625, small, 1.0 - 2.0 / (e + 1.0)), x)
 
@@ -242,7 +265,7 @@ def odd_series(x: V, name: str) -> V:
 
 
 # --- logarithms ---------------------------------------------------------------------------------------------------
-# x = 2^k m with m in [sqrt(1/2), sqrt(2)), f = m - 1 (exact), log m = f + g with g = -f^2/2 + ... much smaller than f.
+# x = 2^k m with m in [3/4, 3/2), f = m - 1 (exact), log m = f + g with g = -f^2/2 + ... much smaller than f.
 # f32: a polynomial; f64: s = f / (2 + f), log m = 2 atanh s = f - (h - s (h + R(s^2))) with h = f^2 / 2.
 
 
@@ -253,17 +276,21 @@ def exponent_to_float(k: V, ty: str) -> V:
 
 
 def split_exponent(x: V) -> tuple[V, V]:
-    """(k, m) as floats, for finite x > 0, also subnormal."""
+    """(k, m) as floats. With AVX-512 0 gives k = -inf, inf gives k = inf, negative numbers give m = NaN; without it these
+    are left to `log_special`."""
     ty, bits = x.ty, MANTISSA[x.ty]
+    if has_avx512(x):
+        m = avx512("getmant", [x], "11")  # [3/4, 3/2), NaN for negative numbers
+        return avx512("getexp", [x]) - avx512("getexp", [m]), m
     tiny = x < MIN_NORMAL[ty]
     i = select(tiny, x * 2.0 ** (bits + 1), x).bits()
-    e = (i - SQRT_HALF[ty]) >> bits
+    e = (i - THREE_QUARTERS[ty]) >> bits
     m = (i - (e << bits)).as_float(ty)
     return exponent_to_float(e - select(tiny, i._like(bits + 1), 0), ty), m
 
 
 def log_correction(f: V) -> V:
-    """g = log(1 + f) - f for 1 + f in [sqrt(1/2), sqrt(2)]."""
+    """g = log(1 + f) - f for 1 + f in [3/4, 3/2]."""
     if f.ty == "f32":
         z = f * f
         return fma(z * f, horner(f, coefficients("log", "f32")), z * -0.5)
@@ -273,13 +300,15 @@ def log_correction(f: V) -> V:
 
 
 def log_join(k: V, f: V, g: V) -> V:
-    """k ln2 + f + g."""
-    hi, lo = LN2[f.ty][:2]
-    return fma(k, hi, f + fma(k, lo, g))
+    """k ln2 + f + g, for infinite k too."""
+    high, low = LN2_BELOW[f.ty]
+    return fma(k, high, f + fma(k, low, g))
 
 
 def log_special(x: V, y: V) -> V:
     """log x where x is 0, negative, infinite or NaN; y elsewhere."""
+    if has_avx512(x):
+        return y
     y = select(x.eq(INF), INF, y)
     return select(x > 0.0, y, select(x.eq(0.0), y._like(-INF), NAN))
 
@@ -310,7 +339,7 @@ def log2(x: V) -> V:
 
 @define("log10")
 def log10(x: V) -> V:
-    return log_to_base(x, LOG10E[x.ty], LOG10_2[x.ty])
+    return log_to_base(x, LOG10E[x.ty], LOG10_2_BELOW[x.ty])
 
 
 def log1p_parts(u: V, low: V | None = None, more: V | None = None) -> V:
@@ -319,7 +348,7 @@ def log1p_parts(u: V, low: V | None = None, more: V | None = None) -> V:
     u / 4 and 2^(2 - k) are taken, since 2^-k may be subnormal; so a subnormal u would lose bits.
     """
     ty, bits = u.ty, MANTISSA[u.ty]
-    e = ((u + 1.0).bits() - SQRT_HALF[ty]) >> bits
+    e = ((u + 1.0).bits() - THREE_QUARTERS[ty]) >> bits
     s = ((BIAS[ty] + 2 - e) << bits).as_float(ty)  # 2^(2 - k)
     f = fma(u * 0.25, s, fma(s, 0.25, -1.0))
     k = exponent_to_float(e, ty)
@@ -595,8 +624,7 @@ def erf(x: V) -> V:
     split, one = {"f32": (0.9, 3.93), "f64": (1.0, 5.93)}[x.ty]
     ax = absolute(x)
     small = fma(ax, horner(ax * ax, coefficients("erf", x.ty)), ax)
-    t, _, q = exp_reduced(-horner(at_most(ax, one), coefficients("erf_tail", x.ty)))
-    tail = fma(-power_of_two(t), q + 1.0, 1.0)
+    tail = 1.0 - exp_normal(-horner(at_most(ax, one), coefficients("erf_tail", x.ty)))
     return copysign(select(ax < split, small, tail), x)
 
 
@@ -637,18 +665,17 @@ def pow(x: V, y: V) -> V:
 def pow_f32(ax: V, y: V) -> V:
     # 2^(y log2 x) in float64: log2 to 2^-43, 2^f to 2^-34.
     x, y = ax.to_f64(), y.to_f64()
-    i = x.bits()
-    e = (i - SQRT_HALF["f64"]) >> 52
-    f = (i - (e << 52)).as_float("f64") - 1.0
+    k, m = split_exponent(x)
+    f = m - 1.0
     s = f / (f + 2.0)
     z = s * s
     log_m = fma(s * z, horner(z, coefficients("pow32_log", "f64")), s + s)
-    log2_x = fma(log_m, LOG2E["f64"][0], exponent_to_float(e, "f64"))
+    log2_x = fma(log_m, LOG2E["f64"][0], k)
     log2_x = select(x.eq(0.0), -INF, select(x.eq(INF), INF, log2_x))
     p = at_least(at_most(y * log2_x, 160.0), -160.0)
     t, k = round_to_int(p)
     f = p - k
-    return (fma(f, horner(f, coefficients("pow32_exp2", "f64")), 1.0) * power_of_two(t)).to_f32()
+    return scale_normal(fma(f, horner(f, coefficients("pow32_exp2", "f64")), 1.0), t, k).to_f32()
 
 
 def pow_f64(x: V, y: V) -> V:
@@ -656,6 +683,8 @@ def pow_f64(x: V, y: V) -> V:
     # L is in two parts. Then y log x in two parts and exp of that.
     ty = x.ty
     k, m = split_exponent(x)
+    upper = m > 2.0**0.5  # a smaller s, and no cancellation between k = -1 and log m
+    m, k = select(upper, m * 0.5, m), select(upper, k + 1.0, k)
     f = m - 1.0
     d, d_low = split_sum(m._like(1.0), f * 0.5)  # (m + 1) / 2 = 1 + f / 2, |f / 2| < 1
     f = f * 0.5
@@ -682,7 +711,7 @@ def pow_f64(x: V, y: V) -> V:
     p_low = select(absolute(p) < 800.0, p_low, 0.0)
     t, k = round_to_int(p, LOG2E[ty][0])
     r = fma_parts(k, LN2[ty][:2], p) + p_low
-    return scale(fma(r * r, horner(r, coefficients("exp", ty)), r) + 1.0, t)
+    return scale(fma(r * r, horner(r, coefficients("exp", ty)), r) + 1.0, t, k)
 
 
 def pow_special(x: V, y: V, magnitude: V) -> V:

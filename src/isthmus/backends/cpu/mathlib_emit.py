@@ -157,6 +157,29 @@ class Fn:
         given = ", ".join(f"{self.type(a.ty)} {a.ref}" for a in args)
         return self.emit(ty, f"call {self.type(ty)} @{symbol}({given})")
 
+    def split(self, v: V, lanes: int) -> list[str]:
+        """The names of the pieces of `lanes` lanes that make up a vector."""
+        if self.width == lanes:
+            return [v.ref]
+        kind = self.type(v.ty)
+        pieces = []
+        for start in range(0, self.width, lanes):
+            order = ", ".join(f"i32 {i}" for i in range(start, start + lanes))
+            pieces.append(self.emit(v.ty, f"shufflevector {kind} {v.ref}, {kind} poison, <{lanes} x i32> <{order}>").ref)
+        return pieces
+
+    def join(self, ty: str, pieces: list[str], lanes: int) -> V:
+        """One vector of pieces of `lanes` lanes."""
+        while len(pieces) > 1:
+            kind = llvm_type(ty, lanes)
+            order = ", ".join(f"i32 {i}" for i in range(2 * lanes))
+            pieces = [
+                self.emit(ty, f"shufflevector {kind} {a}, {kind} {b}, <{2 * lanes} x i32> <{order}>").ref
+                for a, b in zip(pieces[::2], pieces[1::2])
+            ]
+            lanes *= 2
+        return V(self, ty, pieces[0])
+
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")
         self.block = name
