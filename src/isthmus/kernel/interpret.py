@@ -22,6 +22,7 @@ from isthmus.graph.dtype import ALL, Dtype, bfloat16, bool_, float32, float64, u
 from isthmus.kernel import scalar as s
 from isthmus.kernel.loops import Index, Kernel, Load, Slot, Stage, Store, linearize
 from isthmus.kernel.scalar import Expr
+from isthmus.kernel.show import stage_roots
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Line = tuple[int, Expr, tuple[int, ...]]
@@ -62,11 +63,6 @@ class _Part(NamedTuple):
         return _Part(linearize(expressions, {}, known), known)
 
 
-def _store_roots(stores: list[Store]) -> list[Expr]:
-    masks = [store.mask for store in stores if store.mask is not None]
-    return [v for store in stores for v, _ in store.index.values] + masks + [store.value for store in stores]
-
-
 class _StagePlan:
     """A stage as what is evaluated at every place (`walk`) and, after the walk, once a row (`after`)."""
 
@@ -74,9 +70,8 @@ class _StagePlan:
         self.stage = stage
         self.full = [store for store in stage.stores if store.full]
         self.once = [store for store in stage.stores if not store.full]
-        sides = [v for side in stage.sides for v, _ in side.index.values] + [side.value for side in stage.sides]
-        self.walk = _Part.of(_store_roots(self.full) + [r.value for r in stage.reduces] + sides)
-        self.after = _Part.of(_store_roots(self.once))
+        self.walk = _Part.of(stage_roots(stage, walk=True))
+        self.after = _Part.of(stage_roots(stage, walk=False))
 
 
 class _Run:
@@ -149,7 +144,8 @@ class _Run:
         if op == "param":
             return self.param(e.attr, dtype).reshape(one)
         if op == "axis":
-            return self.axes[e.attr]
+            axis: int = e.attr
+            return self.axes[axis]
         if op == "row":
             return self.rows[e.attr]
         if op == "load":
