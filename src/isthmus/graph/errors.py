@@ -1,0 +1,5 @@
+"""Exception classes that programs written for several versions of MLX can all catch."""
+
+
+class AxisError(IndexError, ValueError):
+    """An axis out of range. MLX raised ValueError for it in some versions and IndexError in others."""
