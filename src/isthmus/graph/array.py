@@ -10,7 +10,7 @@ short way, and a Python number becomes a dynamic number of the node rather than 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from isthmus.graph.device import Stream, as_stream, defaults
 from isthmus.graph.dtype import (
@@ -22,14 +22,9 @@ from isthmus.graph.dtype import (
     float32,
     int32,
 )
-from isthmus.graph.handle import Handle
+from isthmus.graph.handle import Handle, mypyc_attr
 from isthmus.graph.node import MAP, Node, Op, Sig, intern_sig, make, size_of
 
-
-if TYPE_CHECKING:
-    from mypy_extensions import mypyc_attr
-else:
-    from isthmus.graph.handle import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -1,13 +1,20 @@
-"""The interpreted base of `array`: mypyc gives a class weak references and a `__dict__` only through one."""
+"""What the compiled classes need from interpreted code.
 
-from collections.abc import Callable
-from typing import Any
+mypyc gives a class weak references and a `__dict__` only through an interpreted base; and it reads the decorator
+`mypyc_attr` without running it, so that no run-time dependency on mypy_extensions is needed.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr as mypyc_attr
+else:
+
+    def mypyc_attr(**attributes: Any) -> Any:
+        return lambda cls: cls
 
 
 class Handle:
+    """The base of `array`."""
+
     __slots__ = ()
-
-
-def mypyc_attr(**attributes: Any) -> Callable[[type], type]:
-    """Stands for `mypy_extensions.mypyc_attr` when the files run as they are."""
-    return lambda cls: cls

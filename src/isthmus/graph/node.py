@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from isthmus.graph.device import Stream, defaults
 from isthmus.graph.dtype import Dtype
-
-if TYPE_CHECKING:
-    from mypy_extensions import mypyc_attr
-else:
-    from isthmus.graph.handle import mypyc_attr
+from isthmus.graph.handle import mypyc_attr
 
 # How the schedule treats an op.
 LEAF: Final = 0  # a buffer, or a placeholder of a transform
@@ -34,6 +31,29 @@ PART: Final = 6  # one output of a LIBRARY op of several
 
 ROOT: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _DEPTH: Final = 0 if __file__.endswith(".so") else 2
+
+
+class _Trace:
+    """What a transform in progress says to the makers and evaluators of nodes.
+
+    Attributes:
+        depth: How many functions are being traced: above 0, evaluated nodes keep their inputs, and are put in `kept`.
+        kept: Nodes that were evaluated so; their inputs are dropped when the outermost trace ends.
+        code, lasti: While rules make nodes (gradients), the place in the program that those count as made at.
+        lock: Held by every pass that uses the slots `mark`, `num` and `uses` of nodes.
+    """
+
+    __slots__ = ("code", "depth", "kept", "lasti", "lock")
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.kept: list[Node] = []
+        self.code: CodeType | None = None
+        self.lasti = 0
+        self.lock = threading.RLock()
+
+
+TRACE: Final = _Trace()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -93,7 +113,9 @@ class Node:
     `num` and `mark` belong to the pass that walks the graph at the moment (under the schedule's lock).
     """
 
-    __slots__ = ("buffer", "code", "dyn", "event", "inputs", "lasti", "mark", "num", "shape", "sig", "uses")
+    __slots__ = ("buffer", "code", "dyn", "inputs", "lasti", "mark", "num", "shape", "sig", "uses")
+    num: int
+    uses: int
 
     def __init__(self, sig: Sig, inputs: tuple[Node, ...], shape: tuple[int, ...], dyn: tuple[Any, ...]) -> None:
         self.sig = sig
@@ -102,13 +124,17 @@ class Node:
         self.dyn = dyn
         self.buffer: Any = None
         self.mark = 0
+        if TRACE.code is not None:
+            self.code: CodeType = TRACE.code
+            self.lasti: int = TRACE.lasti
+            return
         frame = sys._getframe(_DEPTH)
         code = frame.f_code
         while code.co_filename.startswith(ROOT) and frame.f_back is not None:
             frame = frame.f_back
             code = frame.f_code
-        self.code: CodeType = code
-        self.lasti: int = frame.f_lasti
+        self.code = code
+        self.lasti = frame.f_lasti
 
     @property
     def op(self) -> Op:
@@ -148,7 +174,6 @@ def size_of(shape: tuple[int, ...]) -> int:
 
 LEAF_OP: Final = Op("leaf", LEAF, new_sizes=True)
 PLACEHOLDER: Final = Op("placeholder", LEAF, new_sizes=True)
-ALIAS: Final = Op("alias", VIEW)  # the same value under another name: a traced input, stop_gradient
 
 
 def make(

@@ -6,14 +6,13 @@ buffers runs under one lock, so any thread may evaluate any array. Compiled by m
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any, Final
 
 from isthmus.backends.cpu import memory as cpu_memory
 from isthmus.backends.cpu import stream as cpu_stream
 from isthmus.backends.cpu.memory import Buffer
-from isthmus.graph.node import LEAF, LEAF_OP, VIEW, Node, intern_sig, ones_mask
+from isthmus.graph.node import LEAF_OP, TRACE, VIEW, Node, intern_sig, ones_mask
 from isthmus.schedule.order import Ordered, order
 
 LIMIT: Final = 8192  # nodes of one plan; longer graphs are evaluated in parts
@@ -33,7 +32,7 @@ class Counters:
 
 
 counters: Final = Counters()
-lock: Final = threading.RLock()
+lock: Final = TRACE.lock
 _plans: Final[dict[Any, Any]] = {}
 
 
@@ -91,7 +90,7 @@ def is_ready(node: Node) -> bool:
 
 def run_plan(ordered: Ordered, requested: list[Node]) -> None:
     nodes = ordered.nodes
-    donate = not tracing()
+    donate = TRACE.depth == 0
     key = (ordered.key, donate, checks.on)
     plan = _plans.get(key)
     counters.evals += 1
@@ -129,6 +128,8 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
             node.sig = intern_sig(LEAF_OP, (len(node.shape),), node.sig.dtype, node.sig.stream, ones_mask(node.shape))
             node.inputs = ()
             node.dyn = ()
+        else:
+            TRACE.kept.append(node)
 
 
 def make_plan(ordered: Ordered, requested: list[Node], donate: bool, key: Any) -> Any:
@@ -157,14 +158,3 @@ class Checks:
 
 
 checks: Final = Checks()
-
-
-def tracing() -> bool:
-    """Whether a transform is running a function: then evaluated nodes keep their inputs."""
-    from isthmus.graph import node
-
-    trace: Any = getattr(node, "TRACE", None)
-    return trace is not None and trace.depth > 0
-
-
-_NONE: Final = (LEAF,)
