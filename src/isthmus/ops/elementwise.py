@@ -204,7 +204,7 @@ STOP_GRADIENT = StopGradient(
     read=lambda ctx, node, place: place,
     transpose=lambda node, ct: ct,
     batch=lambda node, n: ((), (), (n, *node.shape)),
-    axes=lambda node: [((k,), (k,)) for k in range(len(node.inputs[0].sizes))],
+    axes=lambda node: [((k,), (k,)) for k in range(node.rank)],
     numpy=lambda node, a: a,
 )
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from isthmus.graph.array import array, special, wrap
 from isthmus.graph.device import Stream
-from isthmus.graph.node import ALIAS, Node, make, ones_mask
+from isthmus.graph.node import Node, make
 from isthmus.kernel import scalar as s
-from isthmus.kernel.place import ONE, ORIGIN, ZERO, Form, axis_form, merged_form, product, value_form
+from isthmus.kernel.place import ONE, ORIGIN, ZERO, Form, axis_form, product, value_form
 from isthmus.ops.families import Linear, Move, Place
 
 # --- transpose: attrs (perm,); output axis k is input axis perm[k] ---
@@ -366,4 +366,3 @@ CONCATENATE = Move(
     demands=lambda node: [([(k, a)], [a]) for k in range(len(node.inputs)) for a in range(node.rank) if a != node.attrs[0]],
 )
 
-__all__ = ["ALIAS", "merged_form", "ones_mask"]
