@@ -216,6 +216,27 @@ def test_half_arithmetic_rounds_each_operation():
         check(flat_map(value, 2, (dtype, dtype), dtype), [257], [sample(dtype, 257), sample(dtype, 257, 1), np.zeros(257, dtype.numpy)], [257])
 
 
+@pytest.mark.parametrize("op", [op for op in UNARY if UNARY[op] == REAL or op in ("neg", "abs")])
+def test_every_bfloat16(op):
+    x = np.arange(1 << 16).astype(np.uint16).view(bfloat16.numpy)
+    value = getattr(s, "abs_" if op == "abs" else op)(load(0, bfloat16, (0, 1)))
+    y = np.zeros(1 << 16, bfloat16.numpy)
+    run(flat_map(value, 1, (bfloat16,), bfloat16), [1 << 16], [x, y], [1 << 16])
+    expected = y.copy()
+    with np.errstate(all="ignore"):
+        interpret(flat_map(value, 1, (bfloat16,), bfloat16), [0, 0, 1 << 16], [x, expected])
+    assert_same(y, expected, 1, op)
+
+
+def test_nan_of_any_payload_stays_nan():
+    x = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7FC00000, 0x7FFF8000], np.uint32).view(np.float32)
+    for value in (load(0, float32, (0, 1)), s.mul(load(0, float32, (0, 1)), s.const(2, float32))):
+        for to in (bfloat16, float16):
+            y = np.zeros(5, to.numpy)
+            run(flat_map(s.cast(value, to), 1, (float32,), to), [5], [x, y], [5])
+            assert np.isnan(y.astype(np.float32)).all()
+
+
 def test_bitcast():
     for a, b in itertools.product(ALL, ALL):
         if a.size == b.size and bool_ not in (a, b):

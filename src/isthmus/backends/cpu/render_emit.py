@@ -10,6 +10,7 @@ bool is i1 in registers and i8 in memory; 16-bit floats are held as the float32 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ _MATH = frozenset(
     "exp expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh "
     "erf erfinv sigmoid pow arctan2 fmod".split()
 )
+_KEEP_NAN = _MATH | frozenset("add sub mul div neg abs min max floor ceil trunc rint sqrt copysign".split())
 _MATH_COST = 24  # of a function of mathlib, where an addition is 1
 
 
@@ -45,17 +47,22 @@ class Value:
 
 
 class Node:
-    """A node of the kernel's expressions: what it depends on, and what its subtree costs."""
+    """A node of the kernel's expressions: what it depends on, and whether it is *tame*.
 
-    __slots__ = ("args", "attr", "deps", "dtype", "expr", "op")
+    A tame float32 has zeros in the low half of its bits where it is NaN: those made by arithmetic are, those that came
+    from 16-bit floats, and what arithmetic makes of both. Rounding one to bfloat16 needs no look at NaN.
+    """
 
-    def __init__(self, expr: Expr, args: tuple[int, ...], deps: frozenset[object]) -> None:
+    __slots__ = ("args", "attr", "deps", "dtype", "expr", "op", "tame")
+
+    def __init__(self, expr: Expr, args: tuple[int, ...], deps: frozenset[object], tame: bool) -> None:
         self.expr = expr
         self.op = expr.op
         self.dtype = expr.dtype
         self.attr = expr.attr
         self.args = args
         self.deps = deps
+        self.tame = tame
 
 
 class Graph:
@@ -81,7 +88,22 @@ class Graph:
                 deps.add(("row", e.attr))
             elif e.op == "load":
                 deps |= index_axes(e.attr.index)
-            self.nodes.append(Node(e, at, frozenset(deps)))
+            self.nodes.append(Node(e, at, frozenset(deps), self._is_tame(e, at)))
+
+    def _is_tame(self, e: Expr, at: tuple[int, ...]) -> bool:
+        if e.op == "cast":
+            return is_half(e.dtype) or is_half(e.args[0].dtype) or e.args[0].dtype.rank < 2
+        if e.op == "row":
+            found = [r.value for stage in self.kernel.stages for r in stage.reduces if r.number == e.attr]
+            at = tuple(self._known.get(id(value), len(self.nodes)) for value in found)
+            return all(k < len(self.nodes) and self.nodes[k].tame for k in at)
+        if e.op in ("const", "param"):
+            return True
+        if e.op == "select":
+            at = at[1:]
+        elif e.op not in _KEEP_NAN:
+            return False
+        return all(self.nodes[k].tame for k in at)
 
     def number(self, e: Expr) -> int:
         return self._known[id(e)]
@@ -662,6 +684,8 @@ class Emitter:
             return self.axis(node.attr)
         if op == "row":
             return self.rows[node.attr]
+        if op == "cast" and dtype is bfloat16 and self.graph.nodes[node.args[0]].dtype is float32:
+            return self.round_half(self.value(node.args[0]), dtype, self.graph.nodes[node.args[0]].tame)
         return self.primitive(node.expr, [self.value(a) for a in node.args])
 
     def param(self, node: Node) -> Value:
@@ -670,6 +694,9 @@ class Emitter:
         if node.dtype.rank < 2:
             return self.cast(Value(bits, int64, 0), node.dtype)
         wide = Value(self.op(f"bitcast i64 {bits} to double"), float64, 0)
+        if node.dtype is float32:
+            nan = self.op(f"fcmp uno double {wide.name}, {wide.name}")
+            wide = self.select(nan, Value(literal(math.nan, float64), float64, 0), wide)  # so that it is tame
         return self.cast(wide, node.dtype)
 
     def axis(self, axis: int) -> Value:
@@ -814,7 +841,7 @@ class Emitter:
         chosen = self.op(f"select {c} {wrong}, {i} {odd}, {i} {bits}")
         return Value(self.op(f"bitcast {i} {chosen} to {f}"), float32, lanes)
 
-    def round_half(self, x: Value, to: Dtype) -> Value:
+    def round_half(self, x: Value, to: Dtype, tame: bool = False) -> Value:
         """float32 rounded to a 16-bit type, still held as float32."""
         lanes = x.lanes
         f, i, c = (vector_type(t, lanes) for t in ("float", "i32", "i1"))
@@ -824,6 +851,9 @@ class Emitter:
         bits = self.op(f"bitcast {f} {x.name} to {i}")
         last = self.op(f"and {i} {self.op(f'''lshr {i} {bits}, {self.splat('i32', '16', lanes)}''')}, {self.splat('i32', '1', lanes)}")
         up = self.op(f"add {i} {self.op(f'''add {i} {bits}, {self.splat('i32', '32767', lanes)}''')}, {last}")
+        if tame:
+            cut = self.op(f"and {i} {up}, {self.splat('i32', str(-65536), lanes)}")
+            return Value(self.op(f"bitcast {i} {cut} to {f}"), to, lanes)
         nan = self.op(f"fcmp uno {f} {x.name}, {x.name}")
         quiet = self.op(f"or {i} {bits}, {self.splat('i32', str(0x400000), lanes)}")
         chosen = self.op(f"select {c} {nan}, {i} {quiet}, {i} {up}")
