@@ -8,7 +8,7 @@ Programs import the rooms that they need (``import isthmus.core as mx``, ``isthm
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isthmus.schedule.run import checked, stats
+    from isthmus.schedule.api import checked, stats
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "checked", "stats"]
@@ -18,9 +18,9 @@ _FROM_THE_SCHEDULE = ("checked", "stats")
 
 def __getattr__(name: str) -> Any:
     if name in _FROM_THE_SCHEDULE:
-        from isthmus.schedule import run
+        from isthmus.schedule import api
 
-        return getattr(run, name)
+        return getattr(api, name)
     raise AttributeError(f"module 'isthmus' has no attribute {name!r}")
 
 

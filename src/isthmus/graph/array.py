@@ -50,12 +50,34 @@ class ElementwiseOp(Op):
         return self.error(f"[{self.name}] " + self.refuse.replace("{dtype}", dtype.name))
 
 
+NO_OP: Final = ElementwiseOp("not imported", 0, [], [], "{dtype}", ValueError)
+
+
 class Special:
-    """What the special methods call; `methods.py` fills it in. Attributes are named as the methods."""
+    """What the special methods call: ops and functions, filled in when the ops are imported (`methods.py`)."""
 
     def __init__(self) -> None:
         self.call: dict[str, Callable[..., Any]] = {}
-        self.ops: dict[str, ElementwiseOp] = {}
+        self.abs: ElementwiseOp = NO_OP
+        self.add: ElementwiseOp = NO_OP
+        self.bitwise_and: ElementwiseOp = NO_OP
+        self.bitwise_invert: ElementwiseOp = NO_OP
+        self.bitwise_or: ElementwiseOp = NO_OP
+        self.bitwise_xor: ElementwiseOp = NO_OP
+        self.divide: ElementwiseOp = NO_OP
+        self.equal: ElementwiseOp = NO_OP
+        self.floor_divide: ElementwiseOp = NO_OP
+        self.greater: ElementwiseOp = NO_OP
+        self.greater_equal: ElementwiseOp = NO_OP
+        self.left_shift: ElementwiseOp = NO_OP
+        self.less: ElementwiseOp = NO_OP
+        self.less_equal: ElementwiseOp = NO_OP
+        self.multiply: ElementwiseOp = NO_OP
+        self.negative: ElementwiseOp = NO_OP
+        self.not_equal: ElementwiseOp = NO_OP
+        self.remainder: ElementwiseOp = NO_OP
+        self.right_shift: ElementwiseOp = NO_OP
+        self.subtract: ElementwiseOp = NO_OP
         self.cast: ElementwiseOp | None = None
         self.broadcast: Callable[[Node, tuple[int, ...], Stream], Node] | None = None
 
@@ -120,64 +142,64 @@ class array(Handle):
 
     # Element-wise operators.
     def __add__(self, other: Any) -> Any:
-        return binary(special.ops["add"], self, other, None)
+        return binary(special.add, self, other, None)
 
     def __radd__(self, other: Any) -> Any:
-        return binary(special.ops["add"], other, self, None)
+        return binary(special.add, other, self, None)
 
     def __iadd__(self, other: Any) -> Any:
-        return in_place(self, special.ops["add"], other)
+        return in_place(self, special.add, other)
 
     def __sub__(self, other: Any) -> Any:
-        return binary(special.ops["subtract"], self, other, None)
+        return binary(special.subtract, self, other, None)
 
     def __rsub__(self, other: Any) -> Any:
-        return binary(special.ops["subtract"], other, self, None)
+        return binary(special.subtract, other, self, None)
 
     def __isub__(self, other: Any) -> Any:
-        return in_place(self, special.ops["subtract"], other)
+        return in_place(self, special.subtract, other)
 
     def __mul__(self, other: Any) -> Any:
-        return binary(special.ops["multiply"], self, other, None)
+        return binary(special.multiply, self, other, None)
 
     def __rmul__(self, other: Any) -> Any:
-        return binary(special.ops["multiply"], other, self, None)
+        return binary(special.multiply, other, self, None)
 
     def __imul__(self, other: Any) -> Any:
-        return in_place(self, special.ops["multiply"], other)
+        return in_place(self, special.multiply, other)
 
     def __truediv__(self, other: Any) -> Any:
-        return binary(special.ops["divide"], self, other, None)
+        return binary(special.divide, self, other, None)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return binary(special.ops["divide"], other, self, None)
+        return binary(special.divide, other, self, None)
 
     def __itruediv__(self, other: Any) -> Any:
-        return in_place(self, special.ops["divide"], other)
+        return in_place(self, special.divide, other)
 
     def __div__(self, other: Any) -> Any:
-        return binary(special.ops["divide"], self, other, None)
+        return binary(special.divide, self, other, None)
 
     def __rdiv__(self, other: Any) -> Any:
-        return binary(special.ops["divide"], other, self, None)
+        return binary(special.divide, other, self, None)
 
     def __floordiv__(self, other: Any) -> Any:
-        return binary(special.ops["floor_divide"], self, other, None)
+        return binary(special.floor_divide, self, other, None)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return binary(special.ops["floor_divide"], other, self, None)
+        return binary(special.floor_divide, other, self, None)
 
     def __ifloordiv__(self, other: Any) -> Any:
-        return in_place(self, special.ops["floor_divide"], other)
+        return in_place(self, special.floor_divide, other)
 
     def __mod__(self, other: Any) -> Any:
-        return binary(special.ops["remainder"], self, other, None)
+        return binary(special.remainder, self, other, None)
 
     def __rmod__(self, other: Any) -> Any:
-        return binary(special.ops["remainder"], other, self, None)
+        return binary(special.remainder, other, self, None)
 
     def __imod__(self, other: Any) -> Any:
-        return in_place(self, special.ops["remainder"], other)
+        return in_place(self, special.remainder, other)
 
     def __pow__(self, other: Any) -> Any:
         return special.call["power"](self, other)
@@ -190,86 +212,86 @@ class array(Handle):
         return self
 
     def __and__(self, other: Any) -> Any:
-        return binary(special.ops["bitwise_and"], self, other, None)
+        return binary(special.bitwise_and, self, other, None)
 
     def __rand__(self, other: Any) -> Any:
-        return binary(special.ops["bitwise_and"], other, self, None)
+        return binary(special.bitwise_and, other, self, None)
 
     def __iand__(self, other: Any) -> Any:
-        return in_place(self, special.ops["bitwise_and"], other)
+        return in_place(self, special.bitwise_and, other)
 
     def __or__(self, other: Any) -> Any:
-        return binary(special.ops["bitwise_or"], self, other, None)
+        return binary(special.bitwise_or, self, other, None)
 
     def __ror__(self, other: Any) -> Any:
-        return binary(special.ops["bitwise_or"], other, self, None)
+        return binary(special.bitwise_or, other, self, None)
 
     def __ior__(self, other: Any) -> Any:
-        return in_place(self, special.ops["bitwise_or"], other)
+        return in_place(self, special.bitwise_or, other)
 
     def __xor__(self, other: Any) -> Any:
-        return binary(special.ops["bitwise_xor"], self, other, None)
+        return binary(special.bitwise_xor, self, other, None)
 
     def __rxor__(self, other: Any) -> Any:
-        return binary(special.ops["bitwise_xor"], other, self, None)
+        return binary(special.bitwise_xor, other, self, None)
 
     def __ixor__(self, other: Any) -> Any:
-        return in_place(self, special.ops["bitwise_xor"], other)
+        return in_place(self, special.bitwise_xor, other)
 
     def __lshift__(self, other: Any) -> Any:
-        return binary(special.ops["left_shift"], self, other, None)
+        return binary(special.left_shift, self, other, None)
 
     def __rlshift__(self, other: Any) -> Any:
-        return binary(special.ops["left_shift"], other, self, None)
+        return binary(special.left_shift, other, self, None)
 
     def __ilshift__(self, other: Any) -> Any:
-        return in_place(self, special.ops["left_shift"], other)
+        return in_place(self, special.left_shift, other)
 
     def __rshift__(self, other: Any) -> Any:
-        return binary(special.ops["right_shift"], self, other, None)
+        return binary(special.right_shift, self, other, None)
 
     def __rrshift__(self, other: Any) -> Any:
-        return binary(special.ops["right_shift"], other, self, None)
+        return binary(special.right_shift, other, self, None)
 
     def __irshift__(self, other: Any) -> Any:
-        return in_place(self, special.ops["right_shift"], other)
+        return in_place(self, special.right_shift, other)
 
     def __eq__(self, other: Any) -> Any:
         if not is_operand(other):
             return unequal_type(other, False, "__eq__")
-        return binary(special.ops["equal"], self, other, None)
+        return binary(special.equal, self, other, None)
 
     def __ne__(self, other: Any) -> Any:
         if not is_operand(other):
             return unequal_type(other, True, "__ne__")
-        return binary(special.ops["not_equal"], self, other, None)
+        return binary(special.not_equal, self, other, None)
 
     def __lt__(self, other: Any) -> Any:
-        return binary(special.ops["less"], self, other, None)
+        return binary(special.less, self, other, None)
 
     def __le__(self, other: Any) -> Any:
-        return binary(special.ops["less_equal"], self, other, None)
+        return binary(special.less_equal, self, other, None)
 
     def __gt__(self, other: Any) -> Any:
-        return binary(special.ops["greater"], self, other, None)
+        return binary(special.greater, self, other, None)
 
     def __ge__(self, other: Any) -> Any:
-        return binary(special.ops["greater_equal"], self, other, None)
+        return binary(special.greater_equal, self, other, None)
 
     def __hash__(self) -> int:
         return id(self) >> 4
 
     def __neg__(self) -> Any:
-        return unary(special.ops["negative"], self, None)
+        return unary(special.negative, self, None)
 
     def __pos__(self) -> Any:
         return self
 
     def __abs__(self) -> Any:
-        return unary(special.ops["abs"], self, None)
+        return unary(special.abs, self, None)
 
     def __invert__(self) -> Any:
-        return unary(special.ops["bitwise_invert"], self, None)
+        return unary(special.bitwise_invert, self, None)
 
     def __matmul__(self, other: Any) -> Any:
         return special.call["matmul"](self, other)
@@ -405,26 +427,41 @@ def unary(op: ElementwiseOp, a: Any, stream: Any) -> array:
     """`op` of one argument."""
     x: array = a if isinstance(a, array) else special.call["as_array"](a, None)
     node = x._node
-    s = defaults.stream if stream is None else as_stream(stream)
+    if stream is None:
+        # The short way: as the last node of this op with an input of this kind.
+        sig = node.sig.memo.get(op)
+        if sig is not None and sig.stream is defaults.stream:
+            return array(Node(sig, (node,), node.shape, ()))
+    s = as_stream(stream)
     dtype = node.sig.dtype
     compute = op.compute[dtype.index]
     if compute is None:
         raise op.refused(dtype)
+    before = node
     if compute is not dtype:
         node = cast_node(node, compute, s)
-    return array(elementwise_node(op, (node,), (), 0, compute, node.shape, s))
+    out = elementwise_node(op, (node,), (), 0, compute, node.shape, s)
+    if node is before and out.buffer is None:
+        node.sig.memo[op] = out.sig
+    return array(out)
 
 
 def binary(op: ElementwiseOp, a: Any, b: Any, stream: Any) -> array:
     """`op` of two arguments, of which one may be a Python number."""
-    s = defaults.stream if stream is None else as_stream(stream)
     if isinstance(a, array):
+        x = a._node
         if isinstance(b, array):
-            return array(_arrays(op, a._node, b._node, s))
+            y = b._node
+            if stream is None and x.shape == y.shape and x.sig.dtype is y.sig.dtype:
+                sig = x.sig.memo.get(op)
+                if sig is not None and sig.stream is defaults.stream:
+                    return array(Node(sig, (x, y), x.shape, ()))
+            return array(_arrays(op, x, y, as_stream(stream)))
         if isinstance(b, (bool, int, float, complex)):
-            return array(_with_number(op, a._node, b, False, s))
+            return array(_with_number(op, x, b, False, as_stream(stream)))
     elif isinstance(b, array) and isinstance(a, (bool, int, float, complex)):
-        return array(_with_number(op, b._node, a, True, s))
+        return array(_with_number(op, b._node, a, True, as_stream(stream)))
+    s = as_stream(stream)
     if a is None or b is None:
         raise TypeError(f"[{op.name}] incompatible arguments: got {_type_name(a)} and {_type_name(b)}; arrays or numbers are needed.")
     for x in (a, b):
@@ -446,6 +483,7 @@ def _arrays(op: ElementwiseOp, x: Node, y: Node, s: Stream) -> Node:
     compute = op.compute[dtype.index]
     if compute is None:
         raise op.refused(dtype)
+    whole = x.shape == y.shape and x.sig.dtype is compute and y.sig.dtype is compute
     if x.sig.dtype is not compute:
         x = cast_node(x, compute, s)
     if y.sig.dtype is not compute:
@@ -460,7 +498,10 @@ def _arrays(op: ElementwiseOp, x: Node, y: Node, s: Stream) -> Node:
             shape = broadcast_shape(shape, y.shape)
             x = broadcast_node(x, shape, s)
             y = broadcast_node(y, shape, s)
-    return elementwise_node(op, (x, y), (), 0, compute, shape, s)
+    out = elementwise_node(op, (x, y), (), 0, compute, shape, s)
+    if whole and out.buffer is None:
+        x.sig.memo[op] = out.sig
+    return out
 
 
 def _with_number(op: ElementwiseOp, x: Node, number: Any, first: bool, s: Stream) -> Node:

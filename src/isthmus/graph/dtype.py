@@ -6,20 +6,30 @@ take the array's dtype unless their category (bool < integer < floating < comple
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 
-class DtypeCategory:
-    """A set of dtypes: `complexfloating`, `floating`, `inexact`, `signedinteger`, `unsignedinteger`, `integer`, `number`, `generic`."""
+class DtypeCategory(enum.Enum):
+    """A set of dtypes, as in `numpy.issubdtype`."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    complexfloating = 0
+    floating = 1
+    inexact = 2
+    signedinteger = 3
+    unsignedinteger = 4
+    integer = 5
+    number = 6
+    generic = 7
 
     def __repr__(self) -> str:
-        return f"mlx.core.{self.name}"
+        return f"DtypeCategory.{self.name}"
+
+    def __str__(self) -> str:
+        return f"DtypeCategory.{self.name}"
 
 
 class Dtype:
@@ -69,14 +79,14 @@ ALL: tuple[Dtype, ...] = (
     bool_, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, float32, float64, bfloat16, complex64,
 )  # fmt: skip
 
-generic = DtypeCategory("generic")
-number = DtypeCategory("number")
-integer = DtypeCategory("integer")
-signedinteger = DtypeCategory("signedinteger")
-unsignedinteger = DtypeCategory("unsignedinteger")
-inexact = DtypeCategory("inexact")
-floating = DtypeCategory("floating")
-complexfloating = DtypeCategory("complexfloating")
+generic = DtypeCategory.generic
+number = DtypeCategory.number
+integer = DtypeCategory.integer
+signedinteger = DtypeCategory.signedinteger
+unsignedinteger = DtypeCategory.unsignedinteger
+inexact = DtypeCategory.inexact
+floating = DtypeCategory.floating
+complexfloating = DtypeCategory.complexfloating
 
 _PARENT: dict[str, str] = {
     "complexfloating": "inexact",

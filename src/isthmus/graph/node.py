@@ -85,7 +85,7 @@ OPS: Final[list[Op]] = []
 class Sig:
     """What decides the code of a node, interned: two nodes with one `number` run the same code."""
 
-    __slots__ = ("attrs", "dtype", "kind", "number", "op", "stream")
+    __slots__ = ("attrs", "dtype", "kind", "memo", "number", "op", "stream")
 
     def __init__(self, op: Op, attrs: tuple[Any, ...], dtype: Dtype, stream: Stream, number: int) -> None:
         self.op = op
@@ -94,6 +94,7 @@ class Sig:
         self.stream = stream
         self.number = number
         self.kind = op.kind
+        self.memo: dict[Op, Sig] = {}  # of element-wise nodes whose inputs all have this signature's dtype and stream
 
 
 _interned: Final[dict[tuple[Any, ...], Sig]] = {}
@@ -105,6 +106,17 @@ def intern_sig(op: Op, attrs: tuple[Any, ...], dtype: Dtype, stream: Stream, one
     if found is None:
         found = _interned.setdefault(key, Sig(op, attrs, dtype, stream, len(_interned)))
     return found
+
+
+class _Outside:
+    """The code object that was last found to lie outside isthmus, so that a loop's line is looked at once."""
+
+    def __init__(self) -> None:
+        self.code: CodeType | None = None
+
+
+_OUTSIDE: Final = _Outside()
+_getframe: Final = sys._getframe
 
 
 class Node:
@@ -128,11 +140,13 @@ class Node:
             self.code: CodeType = TRACE.code
             self.lasti: int = TRACE.lasti
             return
-        frame = sys._getframe(_DEPTH)
+        frame = _getframe(_DEPTH)
         code = frame.f_code
-        while code.co_filename.startswith(ROOT) and frame.f_back is not None:
-            frame = frame.f_back
-            code = frame.f_code
+        if code is not _OUTSIDE.code:
+            while code.co_filename.startswith(ROOT) and frame.f_back is not None:
+                frame = frame.f_back
+                code = frame.f_code
+            _OUTSIDE.code = code
         self.code = code
         self.lasti = frame.f_lasti
 
@@ -193,9 +207,14 @@ def make(
 
 def leaf(buffer: Any, shape: tuple[int, ...], dtype: Dtype) -> Node:
     """A node that has its value: `buffer` holds it contiguous and row-major."""
-    node = Node(intern_sig(LEAF_OP, (len(shape),), dtype, defaults.stream, ones_mask(shape)), (), shape, ())
+    node = Node(leaf_sig(shape, dtype, defaults.stream), (), shape, ())
     node.buffer = buffer
     return node
+
+
+def leaf_sig(shape: tuple[int, ...], dtype: Dtype, stream: Stream) -> Sig:
+    """The signature of a leaf. Values without elements have their own, as their readers never become nodes."""
+    return intern_sig(LEAF_OP, (len(shape), 0 in shape), dtype, stream, ones_mask(shape))
 
 
 def placeholder(shape: tuple[int, ...], dtype: Dtype) -> Node:

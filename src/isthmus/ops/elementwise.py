@@ -197,7 +197,6 @@ def _one_over(x: Any) -> Any:
 
 CAST = Converted("astype", s.cast, differentiable=True)
 special.cast = CAST
-BITCAST = Converted("view", s.bitcast, differentiable=False)
 SELECT = Select("where", 3, same, s.select)
 STOP_GRADIENT = StopGradient(
     "stop_gradient",
@@ -1443,4 +1442,4 @@ for _name, _op in {
     "less_equal": LESS_EQUAL, "greater": GREATER, "greater_equal": GREATER_EQUAL, "negative": NEGATIVE, "abs": ABS,
     "bitwise_invert": BITWISE_INVERT,
 }.items():  # fmt: skip
-    special.ops[_name] = _op
+    setattr(special, _name, _op)

@@ -45,40 +45,6 @@ def is_one(size: Poly) -> bool:
     return size.terms == ONE.terms
 
 
-def path(p: PlanNode, k: int) -> tuple[PlanNode, tuple[int, ...] | None]:
-    """The base that map or reduction `p` reads through input `k`, and for each base axis the axis of `p` (for a
-    reduction: of its input) that runs over it, -1 where the base axis is 1. None: read at some other place."""
-    x = p.inputs[k]
-    axes: list[int] | None
-    if p.kind == REDUCE:
-        axes = list(range(x.rank))
-    else:
-        aligned = _aligned(p, k)
-        axes = None if aligned is None else list(aligned)
-    while x.kind == VIEW:
-        rule = getattr(x.op, "axes", None)
-        if x.op.name in ("alias", "stop_gradient"):
-            x = x.inputs[0]
-            continue
-        if rule is None:
-            axes = None
-        if axes is not None:
-            inner = [-1] * x.inputs[0].rank
-            for ins, outs in rule(x):
-                ins = tuple(a for a in ins if not is_one(x.inputs[0].sizes[a]))
-                outs = tuple(a for a in outs if not is_one(x.sizes[a]))
-                if not ins:
-                    continue
-                if len(ins) != 1 or len(outs) != 1:
-                    axes = None
-                    break
-                inner[ins[0]] = axes[outs[0]]
-            else:
-                axes = inner
-        x = x.inputs[0]
-    return x, None if axes is None else tuple(axes)
-
-
 def _aligned(p: PlanNode, k: int) -> tuple[int, ...] | None:
     rule = getattr(p.op, "aligned", None)
     if rule is not None:
@@ -115,7 +81,7 @@ class Fuser:
             elif p.kind in (MAP, REDUCE):
                 if p.kind == MAP:
                     self.recipe[p.number] = min(1 << 20, getattr(p.op, "weight", 1) + sum(self.recipe.get(x.number, 0) for x in p.inputs))
-                bases = [path(p, k) for k in range(len(p.inputs))]
+                bases = [self.path(p, k) for k in range(len(p.inputs))]
                 if p.kind == MAP and below < MAX_DEPTH and all(b.number in self.free for b, _ in bases):
                     self.free.add(p.number)
                     depth[p.number] = below + 1
@@ -128,6 +94,39 @@ class Fuser:
 
     # --- placing ---
 
+    def path(self, p: PlanNode, k: int) -> tuple[PlanNode, tuple[int, ...] | None]:
+        """The base that map or reduction `p` reads through input `k`, and for each base axis the axis of `p` (for a
+        reduction: of its input) that runs over it, -1 where the base axis is 1. None: read at some other place."""
+        x = p.inputs[k]
+        axes: list[int] | None
+        if p.kind == REDUCE:
+            axes = list(range(x.rank))
+        else:
+            aligned = _aligned(p, k)
+            axes = None if aligned is None else list(aligned)
+        while x.kind == VIEW and x.number not in self.group_of:
+            rule = getattr(x.op, "axes", None)
+            if x.op.name in ("alias", "stop_gradient"):
+                x = x.inputs[0]
+                continue
+            if rule is None:
+                axes = None
+            if axes is not None:
+                inner = [-1] * x.inputs[0].rank
+                for ins, outs in rule(x):
+                    ins = tuple(a for a in ins if not is_one(x.inputs[0].sizes[a]))
+                    outs = tuple(a for a in outs if not is_one(x.sizes[a]))
+                    if not ins:
+                        continue
+                    if len(ins) != 1 or len(outs) != 1:
+                        axes = None
+                        break
+                    inner[ins[0]] = axes[outs[0]]
+                else:
+                    axes = inner
+            x = x.inputs[0]
+        return x, None if axes is None else tuple(axes)
+
     def new_draft(self, frame: list[Poly]) -> Draft:
         draft = Draft(self.next_number, frame)
         self.next_number += 1
@@ -135,7 +134,7 @@ class Fuser:
         return draft
 
     def base_of(self, p: PlanNode) -> PlanNode:
-        while p.kind == VIEW or p.kind == PART:
+        while (p.kind == VIEW and p.number not in self.group_of) or p.kind == PART:
             p = p.inputs[0]
         return p
 
@@ -335,6 +334,8 @@ class Fuser:
             return False
         if reduced and (list(reduced) != sorted(reduced) or ((len(g.frame) - 1) in reduced) == h.column):
             return False
+        if not self.reads_hold(g, h, rename):
+            return False
         column = h.column if reduced else g.column
         whole = len(g.frame)
         if reduced and not g.reduced or g.reduced and not reduced:
@@ -371,6 +372,25 @@ class Fuser:
         self.restage(g)
         return True
 
+    def reads_hold(self, g: Draft, h: Draft, rename: list[int]) -> bool:
+        """Whether each side reads the other's row values at their own place, if it reads them at all."""
+        for reader, other in ((g, h), (h, g)):
+            for p in reader.order:
+                for k in range(len(p.inputs)):
+                    base, axes = self.path(p, k)
+                    if not other.stages.get(base.number):
+                        continue
+                    if axes is None or base.number in other.sides:
+                        return False
+                    mine, theirs = self.input_place(p), other.places[base.number]
+                    if reader is h:
+                        mine = [rename[a] if a >= 0 else -1 for a in mine]
+                    else:
+                        theirs = tuple(rename[a] if a >= 0 else -1 for a in theirs)
+                    if any(frame >= 0 and (axis < 0 or mine[axis] != frame) for axis, frame in zip(axes, theirs, strict=True)):
+                        return False
+        return True
+
     def restage(self, g: Draft) -> None:
         """Counts again how many reductions each member waits for."""
         g.stages = {}
@@ -392,7 +412,7 @@ class Fuser:
             if p.number not in self.group_of or p.kind not in (MAP, REDUCE):
                 continue
             for k in range(len(p.inputs)):
-                base, axes = path(p, k)
+                base, axes = self.path(p, k)
                 if axes is None or base.kind not in (LEAF, LIBRARY, UPDATE):
                     continue
                 place = self.input_place(p)
@@ -431,7 +451,7 @@ class Fuser:
 
     def base_place(self, p: PlanNode, base: PlanNode) -> list[int] | None:
         for k in range(len(p.inputs)):
-            found, axes = path(p, k)
+            found, axes = self.path(p, k)
             if found is base and axes is not None:
                 place = self.input_place(p)
                 return [place[a] if a >= 0 else -1 for a in axes]

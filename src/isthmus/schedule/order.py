@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from isthmus.graph.node import LEAF, LEAF_OP, Node, Sig, intern_sig, leaf, ones_mask
+from isthmus.graph.node import LEAF, Node, leaf, leaf_sig
 
 
 NO_VALUE: Final = (
@@ -39,11 +39,6 @@ class Ordered:
         self.nodes = nodes
         self.key = key
         self.held = held
-
-
-def leaf_sig(node: Node) -> Sig:
-    """The signature of an evaluated node that still carries its op (one made under a transform)."""
-    return intern_sig(LEAF_OP, (len(node.shape),), node.sig.dtype, node.sig.stream, ones_mask(node.shape))
 
 
 def walk(outputs: list[Node], limit: int) -> tuple[list[Node], list[int]]:
@@ -76,7 +71,7 @@ def walk(outputs: list[Node], limit: int) -> tuple[list[Node], list[int]]:
         nodes.append(node)
         if node.buffer is not None:
             sig = node.sig
-            key.append(sig.number if sig.kind == LEAF else leaf_sig(node).number)
+            key.append(sig.number if sig.kind == LEAF else leaf_sig(node.shape, sig.dtype, sig.stream).number)
         else:
             if node.sig.kind == LEAF:
                 raise ValueError(NO_VALUE)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from isthmus.backends.cpu import memory as cpu_memory
 from isthmus.backends.cpu import stream as cpu_stream
 from isthmus.backends.cpu.memory import Buffer
-from isthmus.graph.node import LEAF_OP, TRACE, VIEW, Node, intern_sig, ones_mask
+from isthmus.graph.node import TRACE, VIEW, Node, leaf_sig
 from isthmus.schedule.order import Ordered, order
 
 LIMIT: Final = 8192  # nodes of one plan; longer graphs are evaluated in parts
@@ -125,7 +125,7 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
         node = nodes[outs[k]]
         node.buffer = buffers[k]
         if donate:
-            node.sig = intern_sig(LEAF_OP, (len(node.shape),), node.sig.dtype, node.sig.stream, ones_mask(node.shape))
+            node.sig = leaf_sig(node.shape, node.sig.dtype, node.sig.stream)
             node.inputs = ()
             node.dyn = ()
         else:
@@ -148,6 +148,17 @@ def make_plan(ordered: Ordered, requested: list[Node], donate: bool, key: Any) -
     counters.plan_seconds += time.perf_counter() - start
     show.plan_made(plan)
     return plan
+
+
+def plan_count() -> int:
+    """Plans that are kept."""
+    return len(_plans)
+
+
+def variant_count() -> int:
+    """Forms of kernels that plans in use have asked for."""
+    found = {id(step.rendered): len(step.rendered.addresses) for plan in _plans.values() for step in plan.steps if step.rendered is not None}
+    return sum(found.values())
 
 
 class Checks:

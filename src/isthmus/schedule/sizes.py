@@ -48,7 +48,7 @@ def plan_nodes(nodes: list[Node], held: int) -> tuple[list[PlanNode], dict[str, 
     for k, node in enumerate(nodes):
         sig = node.sig
         if node.buffer is not None and sig.kind != LEAF:
-            p = PlanNode(k, LEAF_OP, (len(node.shape),), sig.dtype, (), LEAF, sig.stream, len(node.shape))
+            p = PlanNode(k, LEAF_OP, (), sig.dtype, (), LEAF, sig.stream, len(node.shape))
         else:
             inputs = () if node.buffer is not None else tuple(out[x.num] for x in node.inputs)
             p = PlanNode(k, sig.op, sig.attrs, sig.dtype, inputs, sig.kind, sig.stream, len(node.shape))

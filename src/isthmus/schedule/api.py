@@ -1,0 +1,168 @@
+"""What users call to make things run and to look at what ran: eval, memory, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from isthmus.backends.cpu import compile as cpu_compile
+from isthmus.backends.cpu import memory as cpu_memory
+from isthmus.graph.array import array, node_of
+from isthmus.graph.device import Device, Stream
+from isthmus.graph.node import Node
+from isthmus.graph.tree import leaves
+from isthmus.schedule import worker
+from isthmus.schedule.run import checks, counters, lock, plan_count, variant_count
+
+
+def _nodes(args: tuple[Any, ...]) -> list[Node]:
+    found: list[Node] = []
+    for arg in args:
+        if isinstance(arg, array):
+            found.append(node_of(arg))
+        else:
+            found += [node_of(x) for x in leaves(_as_tree(arg)) if isinstance(x, array)]
+    return found
+
+
+def _as_tree(x: Any) -> Any:
+    """Modules and the random state are trees too: they say so by `state` or by being lists and dicts."""
+    return x if isinstance(x, (dict, list, tuple)) or not hasattr(x, "__iter__") else list(x)
+
+
+def eval(*args: Any) -> None:
+    """Evaluate arrays, and wait for them.
+
+    Args:
+        args: Arrays, or trees (lists, tuples, dicts, modules) of arrays; other leaves are passed over.
+
+    Raises:
+        ValueError: an array belongs to a function that a transform is looking at, and has no value.
+        MemoryError: memory ran out.
+    """
+    worker.evaluate(_nodes(args))
+
+
+def async_eval(*args: Any) -> None:
+    """Start to evaluate arrays, and return at once. An error is raised by the next call that waits.
+
+    Args:
+        args: As of `eval`.
+    """
+    worker.start(_nodes(args))
+
+
+def synchronize(stream: Stream | Device | None = None) -> None:
+    """Wait for all work that was started.
+
+    Args:
+        stream: The stream to wait for; all of them where not given.
+    """
+    worker.wait()
+
+
+def get_active_memory() -> int:
+    """Bytes in use by arrays and plans."""
+    return cpu_memory.active_bytes()
+
+
+def get_peak_memory() -> int:
+    """The most bytes in use at one time since the start, or since `reset_peak_memory`."""
+    return cpu_memory.peak_bytes()
+
+
+def reset_peak_memory() -> None:
+    """Start counting the peak anew."""
+    cpu_memory.reset_peak()
+
+
+def get_cache_memory() -> int:
+    """Bytes kept for reuse that no array holds."""
+    return cpu_memory.cache_bytes()
+
+
+def set_cache_limit(limit: int) -> int:
+    """Keep at most `limit` bytes for reuse.
+
+    Returns:
+        The limit before.
+    """
+    return cpu_memory.set_cache_limit(limit)
+
+
+def set_memory_limit(limit: int) -> int:
+    """Use at most `limit` bytes.
+
+    Returns:
+        The limit before.
+    """
+    return cpu_memory.set_memory_limit(limit)
+
+
+def get_memory_limit() -> int:
+    """The most bytes that may be in use."""
+    return cpu_memory.get_memory_limit()
+
+
+def set_wired_limit(limit: int) -> int:
+    """Has no effect here (it bounds wired memory on Apple's systems).
+
+    Returns:
+        0.
+    """
+    return 0
+
+
+def clear_cache() -> None:
+    """Give memory kept for reuse back to the system."""
+    from isthmus.schedule.run import arena
+
+    with lock:
+        arena.buffer = None
+        cpu_memory.clear_cache()
+
+
+def stats() -> dict[str, Any]:
+    """Counters of the process.
+
+    Returns:
+        `evals`, `plans` (made), `hits` (evals that found their plan), `bindings` (plans fitted to sizes), `variants`
+        (forms of kernels compiled or loaded), `kernels_compiled`, `kernels_loaded` (from disk), `compile_seconds`,
+        `plan_seconds`, `arena_bytes`, `active_bytes`, `peak_bytes`, and `compiled` (whether mypyc's build of the hot
+        files runs).
+    """
+    from isthmus.graph import node
+    from isthmus.schedule.run import arena
+
+    return {
+        "evals": counters.evals,
+        "plans": counters.plans,
+        "hits": counters.hits,
+        "bindings": counters.bindings,
+        "variants": variant_count(),
+        "kernels_compiled": cpu_compile.stats["kernels_compiled"],
+        "kernels_loaded": cpu_compile.stats["kernels_loaded"],
+        "compile_seconds": cpu_compile.stats["compile_seconds"],
+        "plan_seconds": counters.plan_seconds,
+        "plans_kept": plan_count(),
+        "arena_bytes": arena.buffer.nbytes if arena.buffer is not None else 0,
+        "active_bytes": cpu_memory.active_bytes(),
+        "peak_bytes": cpu_memory.peak_bytes(),
+        "compiled": node.__file__.endswith(".so"),
+    }
+
+
+@contextmanager
+def checked() -> Iterator[None]:
+    """Inside, every index array that is read or written through is checked.
+
+    Raises:
+        IndexError: at the eval, naming the op's line, if an index is out of range.
+    """
+    before = checks.on
+    checks.on = True
+    try:
+        yield
+    finally:
+        checks.on = before
