@@ -15,7 +15,7 @@ from typing import NamedTuple
 from isthmus.backends.cpu.compile import compile_module
 from isthmus.backends.cpu.render_column import block_entry, blocks_finish_entry, tile_entry, tile_lanes
 from isthmus.backends.cpu.render_emit import Emitter, Graph, register_bytes
-from isthmus.backends.cpu.render_loops import map_entry, scatter_entry, walk_roots
+from isthmus.backends.cpu.render_loops import TILES, map_entry, natural_lanes, scatter_entry, turned_entry, turned_loads, walk_roots
 from isthmus.backends.cpu.render_row import (
     BLOCK,
     CELL,
@@ -61,6 +61,9 @@ class Rendered:
         self.addresses: dict[str, tuple[int, ...]] = {}
         self.sources: dict[str, str] = {}
         self.n_slots = kernel.n_slots + 3
+        self.cross = turned_loads(self.graph)[0] if kernel.form == "map" else -1
+        tile = min(16, natural_lanes(self.graph, walk_roots(self.graph, kernel.stages[0])))
+        self.turned_sides = (TILES[0] * tile, TILES[1] * tile)
         self.lanes = tile_lanes(self.graph) if kernel.form == "column" else 0
         self.bind: Callable[[tuple[int, ...], int], Launch] = {
             "map": self._bind_map,
@@ -97,9 +100,20 @@ class Rendered:
     # -- map, scatter
 
     def _bind_map(self, sizes: tuple[int, ...], threads: int) -> Launch:
+        if self.cross >= 0 and sizes[-1] > 7 and sizes[self.cross] > 7:
+            return self._turned(sizes, threads)
         (address,) = self.addresses.get("map") or self.variant("map", lambda: [map_entry(self.graph, self.name)])
         units = prod(sizes)
         return Launch(((address, units, self.grain(units, self.cost, threads, 1024)),), 0, (0, 0))
+
+    def _turned(self, sizes: tuple[int, ...], threads: int) -> Launch:
+        (address,) = self.addresses.get("turned") or self.variant("turned", lambda: [turned_entry(self.graph, self.name + "t")])
+        down, across = self.turned_sides
+        units = -(-sizes[-1] // across) * -(-sizes[self.cross] // down)
+        for k, size in enumerate(sizes[:-1]):
+            if k != self.cross:
+                units *= size
+        return Launch(((address, units, self.grain(units, down * across * self.cost * 2, threads)),), 0, (0, 0))
 
     def _bind_scatter(self, sizes: tuple[int, ...], threads: int) -> Launch:
         (address,) = self.addresses.get("scatter") or self.variant("scatter", lambda: [scatter_entry(self.graph, self.name)])

@@ -183,6 +183,7 @@ class Emitter:
         self.vector_start = "0"
         self.lanes = 0
         self.mask: str | None = None  # lanes in use, where not all are
+        self.tiles: dict[int, str] = {}  # loads (by id of the node) -> where their values lie along the vector axis
         self.saved: dict[int, str] = {}  # node -> pointer of its row in scratch
         self.saved_at = "0"
         self.slots = [self.op(f"load i64, ptr {self.op(f'getelementptr i64, ptr %p, i64 {k}')}") for k in range(self.kernel.n_slots + 1 + n_extra)]
@@ -451,6 +452,8 @@ class Emitter:
     def load(self, node: Node) -> Value:
         load: Load = node.attr
         dtype = node.dtype
+        if id(node) in self.tiles:
+            return self.load_run(dtype, self.tiles[id(node)], None)
         guard = self.of(load.mask) if load.mask is not None else None
         base, varying = self.base(load.buffer, load.index)
         stride = self.stride_of(load.index)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from isthmus.backends.cpu.compile import host
-from isthmus.backends.cpu.render_emit import Emitter, Graph, register_bytes
-from isthmus.kernel.loops import Stage, Store
+from isthmus.backends.cpu.render_emit import Emitter, Graph, Node, memory_type, register_bytes
+from isthmus.graph.dtype import complex64
+from isthmus.kernel.loops import Index, Stage, Store
 
 
 def store_roots(graph: Graph, stores: Iterable[Store]) -> list[int]:
@@ -107,18 +108,19 @@ def full_stores(out: Emitter, stores: Iterable[Store]) -> None:
 # -- map and scatter
 
 
-def map_entry(graph: Graph, symbol: str, unroll: int = 1) -> Emitter:
+def map_entry(graph: Graph, symbol: str) -> Emitter:
     """Units are the places of the frame in row-major order."""
     kernel = graph.kernel
     stage = kernel.stages[0]
-    out = Emitter(graph, symbol, 0)
+    out = Emitter(graph, symbol, 2)
     wanted = walk_roots(graph, stage)
     if not kernel.axes:
         full_stores(out, stage.stores)
         return out
     last = len(kernel.axes) - 1
     outer = list(range(last))
-    out.lanes = natural_lanes(graph, wanted) * unroll
+    # Two vectors a turn where a function's long chain leaves the machine waiting: gelu 40.7 -> 37.0 us for 1e5 places.
+    out.lanes = natural_lanes(graph, wanted) * (2 if 24 <= graph.cost(graph.needed(wanted, lambda k: False)) <= 90 else 1)
     out.vector_axis = last
     out.hoist(wanted, set())
 
@@ -159,11 +161,128 @@ def map_entry(graph: Graph, symbol: str, unroll: int = 1) -> Emitter:
     return out
 
 
+# -- a transposed operand: read in square tiles
+
+
+def turned_loads(graph: Graph) -> tuple[int, list[Node]]:
+    """An axis before the last, and the loads that lie densely along it but not along the last; (-1, []) if there are none."""
+    kernel = graph.kernel
+    last = len(kernel.axes) - 1
+    found: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op != "load" or node.attr.mask is not None or node.attr.index.values:
+            continue
+        strides = dict(node.attr.index.terms)
+        along = strides.get(last, 0)
+        if isinstance(along, int) and along in (0, 1, -1):
+            continue
+        for axis, stride in strides.items():
+            if axis != last and isinstance(stride, int) and stride == 1:
+                found.setdefault(axis, []).append(node)
+    return max(found.items(), key=lambda item: len(item[1]), default=(-1, []))
+
+
+# Tiles of a unit, down the other axis and along the last: long runs of the other operands, pages of the turned one used
+# again while their addresses are at hand. Prefetching the turned one by hand changed nothing beyond noise.
+TILES = (4, 16)
+
+
+def turned_entry(graph: Graph, symbol: str) -> Emitter:
+    """As `map_entry`; units are squares of the axis `turned_loads` names and the last axis, for each place of the others.
+
+    Measured on x.T + y in float32, 1 thread: 316 x 316 from 26 us (gathers) to 12, 3162 x 3162 from 16 ms to 9 (of 4 KB
+    pages; there the walk of the page tables is what is waited for).
+    """
+    kernel = graph.kernel
+    stage = kernel.stages[0]
+    cross, loads = turned_loads(graph)
+    last = len(kernel.axes) - 1
+    others = [k for k in range(last) if k != cross]
+    out = Emitter(graph, symbol, 2)
+    wanted = walk_roots(graph, stage)
+    n = out.lanes = min(16, natural_lanes(graph, wanted))
+    sides = [n * t for t in TILES]
+    out.vector_axis = last
+    out.hoist(wanted, set())
+    down, across = (out.int("udiv", out.int("add", out.size(k), side - 1), side) for k, side in zip((cross, last), sides, strict=True))
+    place = Odometer(out, others)
+    tiles = {id(node): out.variable(f"[{n * n} x {tile_type(node)}]") for node in loads}
+    with out.loop("%begin", "%end") as unit:
+        above = out.int("udiv", unit, across)
+        column = out.int("sub", unit, out.int("mul", above, across))
+        outer = out.int("udiv", above, down)
+        row = out.int("sub", above, out.int("mul", outer, down))
+        place.start(outer)
+        place.read()
+        out.hoist(wanted, set(others))
+        starts = [out.int("mul", row, sides[0]), out.int("mul", column, sides[1])]
+        stops = [out.least(out.size(axis), out.int("add", start, side)) for axis, start, side in zip((cross, last), starts, sides, strict=True)]
+        with out.loop(starts[0], stops[0], n) as i0, out.loop(starts[1], stops[1], n) as j0:
+            height, width = (out.least(out.int("sub", stop, at), str(n)) for stop, at in zip(stops, (i0, j0), strict=True))
+            for node in loads:
+                turn(out, node, cross, (i0, height), (j0, width), tiles[id(node)])
+            out.vector_start = j0
+
+            def rows(i0: str = i0, height: str = height) -> None:
+                with out.loop("0", height) as i:
+                    out.axes[cross] = out.int("add", i0, i)
+                    for node in loads:
+                        ty = tile_type(node)
+                        out.tiles[id(node)] = out.op(f"getelementptr {ty}, ptr {tiles[id(node)]}, i64 {out.int('mul', i, n)}")
+                    full_stores(out, stage.stores)
+
+            if host().simd_bytes == 64:
+                out.mask = out.first_lanes(width)
+                rows()
+            else:
+                whole = out.op(f"icmp eq i64 {width}, {n}")
+                with out.when(whole):
+                    rows()
+                with out.when(out.op(f"xor i1 {whole}, true")):
+                    out.mask = out.first_lanes(width)
+                    rows()
+            out.mask = None
+            out.axes.pop(cross)
+    return out
+
+
+def tile_type(node: Node) -> str:
+    return "i64" if node.dtype is complex64 else memory_type(node.dtype)
+
+
+def turn(out: Emitter, node: Node, cross: int, i: tuple[str, str], j: tuple[str, str], tile: str) -> None:
+    """Read a square, `n` places along `cross` at a time, and lay it out with the last axis fastest."""
+    n, ty = out.lanes, tile_type(node)
+    index: Index = node.attr.index
+    out.axes[cross] = i[0]
+    base, _ = out.base(node.attr.buffer, index)
+    out.scopes[-1].clear()  # the base moves on with the rows
+    stride = out.number(out.stride_of(index))
+    mask = out.first_lanes(i[1])
+    vectors = []
+    align = 4 if node.dtype is complex64 else node.dtype.size
+    for k in range(n):
+        inside = out.least(str(k), out.int("sub", j[1], 1))  # places beyond the edge read the last row again
+        at = out.int("mul", out.int("add", j[0], inside), stride)
+        vectors.append(out.read(ty, n, align, out.op(f"getelementptr {ty}, ptr {base}, i64 {at}"), mask))
+    v = f"<{n} x {ty}>"
+    size = 1
+    while size < n:  # perfect shuffles of the first half with the second
+        mixed = []
+        for k in range(n // 2):
+            for part in (0, 1):
+                order = ", ".join(f"i32 {(part * n + m) // 2 + n * (m % 2)}" for m in range(n))
+                mixed.append(out.op(f"shufflevector {v} {vectors[k]}, {v} {vectors[k + n // 2]}, <{n} x i32> <{order}>"))
+        vectors, size = mixed, size * 2
+    for k, name in enumerate(vectors):
+        out.do(f"store {v} {name}, ptr {out.op(f'getelementptr {ty}, ptr {tile}, i64 {k * n}')}, align {align}")
+
+
 def scatter_entry(graph: Graph, symbol: str) -> Emitter:
     """Units are the places of the frame, walked in order by one thread: stores may meet."""
     kernel = graph.kernel
     stage = kernel.stages[0]
-    out = Emitter(graph, symbol, 0)
+    out = Emitter(graph, symbol, 2)
     if not kernel.axes:
         full_stores(out, stage.stores)
         return out
