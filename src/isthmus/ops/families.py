@@ -157,9 +157,13 @@ class Elementwise(ElementwiseOp, Rules):
         return self.scalar(*args)
 
     def vjp(self, node: Node, y: array, ct: array, wanted: Sequence[bool]) -> Cotangents:
-        args = self.arguments(node, [wrap(i) for i in node.inputs])
+        inputs = node.inputs
+        args: list[Any] = [array(i) for i in inputs]
+        positions: Sequence[int] = range(self.arity)
+        if node.sig.attrs[0]:
+            args, positions = self.arguments(node, args), self.input_positions(node)
         out: list[array | None] = []
-        for k, want, x in zip(self.input_positions(node), wanted, node.inputs, strict=True):
+        for k, want, x in zip(positions, wanted, inputs, strict=True):
             partial = self.partials[k]
             if not want or partial is None or x.sig.dtype.rank < 2:
                 out.append(None)
@@ -193,14 +197,18 @@ class Elementwise(ElementwiseOp, Rules):
 
 def _align(a: array, rank: int) -> array:
     """A batched array with axes of size 1 after the batch axis, so that it has `rank` axes beside it."""
-    from isthmus.ops.move import reshape
-
     missing = rank + 1 - len(a.shape)
-    return reshape(a, (a.shape[0], *([1] * missing), *a.shape[1:])) if missing > 0 else a
+    if missing <= 0:
+        return a
+    from isthmus.ops.move import reshape_node
+
+    return wrap(reshape_node(a._node, (a.shape[0], *([1] * missing), *a.shape[1:]), a._node.sig.stream))
 
 
 def _conjugate(p: Any) -> Any:
-    if isinstance(p, array) and p.dtype.rank == 3:
+    if isinstance(p, array):
+        if p._node.sig.dtype.rank != 3:
+            return p
         from isthmus.ops.elementwise import conjugate
 
         return conjugate(p)
@@ -219,6 +227,9 @@ def _times(ct: array, p: Any) -> Any:
 
 def _fit(ct: array, x: Node) -> array:
     """A cotangent in the dtype and shape of the input it belongs to."""
+    given = ct._node
+    if given.shape == x.shape and given.sig.dtype is x.sig.dtype:
+        return ct
     from isthmus.ops.elementwise import real
     from isthmus.ops.reduce import sum as sum_
 
