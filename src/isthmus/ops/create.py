@@ -381,5 +381,3 @@ def triu(x: array, k: int = 0, *, stream: StreamOrDevice = None) -> array:
                [0, 1]], dtype=float32)
     """
     return _triangle("triu", x, k, False, stream)
-
-
