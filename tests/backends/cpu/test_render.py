@@ -304,6 +304,16 @@ def test_transposed_operand_with_literal_strides():
             check(kernel, [a, b], [sample(dtype, a * b), sample(dtype, a * b, 1), np.zeros(a * b, dtype.numpy)], [a, b])
 
 
+def test_short_last_axis():
+    for dtype in (float32, bfloat16, uint8, float64, complex64, bool_):
+        x, w = load(0, dtype, (0, Slot(5)), (1, 1)), load(1, dtype, (1, Slot(6)))
+        value = s.add(s.mul(x, w), load(0, dtype, offset=1)) if dtype is not bool_ else s.and_(x, w)
+        kernel = Kernel("map", (Axis(Slot(3), False), Axis(Slot(4), False)), (dtype,) * 3, (Stage((Store(2, Index(0, ((0, Slot(4)), (1, 1))), value),)),), 7)
+        for a, b in ((1, 2), (1, 1), (5, 3), (40, 3), (100, 1), (33, 17), (7, 63)):
+            for gap, stride in ((0, 1), (2, 1), (0, 2)):
+                check(kernel, [a, b, b + gap, stride], [sample(dtype, a * (b + gap) + 1, 0, False), sample(dtype, b * 2, 1, False), np.zeros(a * b, dtype.numpy)], [a, b])
+
+
 def test_gather_embedding_and_masks():
     # rows of a table at computed places: y[i, j] = table[ids[i], j] where j < limit[i]
     ids = s.cast(load(1, int32, (0, 1)), int64)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from isthmus.backends.cpu.compile import compile_module
 from isthmus.backends.cpu.render_column import block_entry, blocks_finish_entry, tile_entry, tile_lanes
 from isthmus.backends.cpu.render_emit import Emitter, Graph, register_bytes
-from isthmus.backends.cpu.render_loops import TILES, map_entry, natural_lanes, scatter_entry, turned_entry, turned_loads, walk_roots
+from isthmus.backends.cpu.render_loops import SHORT, TILES, flat_entry, flat_form, map_entry, natural_lanes, scatter_entry, turned_entry, turned_loads, walk_roots
 from isthmus.backends.cpu.render_row import (
     BLOCK,
     CELL,
@@ -64,6 +64,7 @@ class Rendered:
         self.cross = turned_loads(self.graph)[0] if kernel.form == "map" else -1
         tile = min(16, natural_lanes(self.graph, walk_roots(self.graph, kernel.stages[0])))
         self.turned_sides = (TILES[0] * tile, TILES[1] * tile)
+        self.flat = flat_form(self.graph) if kernel.form == "map" else None
         self.lanes = tile_lanes(self.graph) if kernel.form == "column" else 0
         self.bind: Callable[[tuple[int, ...], int], Launch] = {
             "map": self._bind_map,
@@ -102,6 +103,13 @@ class Rendered:
     def _bind_map(self, sizes: tuple[int, ...], threads: int) -> Launch:
         if self.cross >= 0 and sizes[-1] > 7 and sizes[self.cross] > 7:
             return self._turned(sizes, threads)
+        if self.flat is not None and sizes[-1] < SHORT:
+            found = self.addresses.get("flat")
+            if found is None:
+                flat = self.flat
+                found = self.variant("flat", lambda: [flat_entry(self.graph, flat, self.name + "s", self.name), map_entry(self.graph, self.name)])
+            units = prod(sizes)
+            return Launch(((found[0], units, self.grain(units, self.cost, threads, 1024)),), 0, (0, 0))
         (address,) = self.addresses.get("map") or self.variant("map", lambda: [map_entry(self.graph, self.name)])
         units = prod(sizes)
         return Launch(((address, units, self.grain(units, self.cost, threads, 1024)),), 0, (0, 0))

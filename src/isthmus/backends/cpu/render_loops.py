@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from isthmus.backends.cpu.compile import host
-from isthmus.backends.cpu.render_emit import Emitter, Graph, Node, memory_type, register_bytes
+from isthmus.backends.cpu.render_emit import Emitter, Graph, Node, index_axes, memory_type, register_bytes
 from isthmus.graph.dtype import complex64
-from isthmus.kernel.loops import Index, Stage, Store
+from isthmus.kernel.loops import Axis, Index, Kernel, Load, Slot, Stage, Store
+from isthmus.kernel.scalar import Expr
 
 
 def store_roots(graph: Graph, stores: Iterable[Store]) -> list[int]:
@@ -276,6 +278,124 @@ def turn(out: Emitter, node: Node, cross: int, i: tuple[str, str], j: tuple[str,
         vectors, size = mixed, size * 2
     for k, name in enumerate(vectors):
         out.do(f"store {v} {name}, ptr {out.op(f'getelementptr {ty}, ptr {tile}, i64 {k * n}')}, align {align}")
+
+
+# -- a short last axis: all axes as one, where everything lies so
+
+
+SHORT = 64  # a last axis below this is short
+
+
+class Flat(NamedTuple):
+    """A map over several axes as one over their places, which holds where `dense` accesses turn out dense at run time."""
+
+    graph: Graph
+    dense: list[Index]
+    periodic: dict[int, Index]  # loads (by number in `graph`) that depend on the last axis alone, and where they are
+
+
+def flat_form(graph: Graph) -> Flat | None:
+    kernel = graph.kernel
+    last = len(kernel.axes) - 1
+    if last < 1 or any(node.op == "axis" for node in graph.nodes):
+        return None
+    dense: list[Index] = []
+    periodic: dict[int, Index] = {}
+    made: list[Expr] = []
+
+    def is_dense(index: Index) -> bool:
+        strides = dict(index.terms)
+        if index.values or strides.keys() != set(range(last + 1)) or strides[last] != 1 or isinstance(strides[last], Slot):
+            return False
+        dense.append(index)
+        return True
+
+    periodic_exprs: list[tuple[Expr, Index]] = []
+    for node in graph.nodes:
+        e = node.expr
+        if node.op == "load":
+            load: Load = node.attr
+            if load.mask is not None or load.index.values:
+                return None
+            axes = index_axes(load.index)
+            if axes == {last}:
+                # Not to be taken for a dense load of the same buffer: a second axis tells them apart.
+                e = Expr("load", e.dtype, (), Load(load.buffer, Index(load.index.offset, ((0, 1), (1, dict(load.index.terms)[last])))))
+                periodic_exprs.append((e, load.index))
+            elif is_dense(load.index):
+                e = Expr("load", e.dtype, (), Load(load.buffer, Index(load.index.offset, ((0, 1),))))
+            elif axes:
+                return None
+        elif node.args:
+            e = Expr(e.op, e.dtype, tuple(made[k] for k in node.args), e.attr)
+        made.append(e)
+    stores = []
+    for store in kernel.stages[0].stores:
+        if store.mask is not None or not is_dense(store.index):
+            return None
+        stores.append(Store(store.buffer, Index(store.index.offset, ((0, 1),)), made[graph.number(store.value)]))
+    flat = Graph(Kernel("map", (Axis(0, False), Axis(1, False)), kernel.buffers, (Stage(tuple(stores)),), kernel.n_slots))
+    for e, index in periodic_exprs:
+        periodic[flat.number(e)] = index
+    return Flat(flat, dense, periodic)
+
+
+def flat_entry(graph: Graph, flat: Flat, symbol: str, general: str) -> Emitter:
+    """Units are places, as those of `general`, the symbol that is called where not all is dense.
+
+    What depends on the last axis alone is laid out in a table a vector longer than the axis, and read from the place
+    where the vector's first place stands in it.
+    """
+    kernel = graph.kernel
+    out = Emitter(flat.graph, symbol, 2)
+    wanted = walk_roots(flat.graph, kernel.stages[0]._replace(stores=flat.graph.kernel.stages[0].stores))
+    n = out.lanes = natural_lanes(flat.graph, wanted)
+    out.vector_axis = 0
+    last = len(kernel.axes) - 1
+    size = out.number(kernel.axes[last].size)
+    fits = "true"
+    for index in dict.fromkeys(flat.dense):
+        strides = dict(index.terms)
+        for k in range(last):
+            whole = out.int("mul", out.number(strides[k + 1]), out.number(kernel.axes[k + 1].size))
+            if whole != out.number(strides[k]):
+                same = out.op(f"icmp eq i64 {out.number(strides[k])}, {whole}")
+                fits = same if fits == "true" else out.op(f"and i1 {fits}, {same}")
+    if fits != "true":
+        out.do(f"br i1 {fits}, label %flat, label %general")
+        out.block("general")
+        out.do(f"call void @{general}(ptr %p, i64 %begin, i64 %end, i64 %worker)")
+        out.do("ret void")
+        out.block("flat")
+    tables: dict[int, str] = {}
+    with out.loop("0", out.int("add", size, n)) as i:
+        at = out.int("urem", i, size)
+        for k, index in flat.periodic.items():
+            node = flat.graph.nodes[k]
+            ty = tile_type(node)
+            tables[k] = out.variable(f"[{SHORT + n} x {ty}]")
+            place = out.int("add", out.number(index.offset), out.int("mul", at, out.number(dict(index.terms)[last])))
+            align = 4 if node.dtype is complex64 else node.dtype.size
+            found = out.op(f"load {ty}, ptr {out.op(f'getelementptr {ty}, ptr {out.pointers[node.attr.buffer]}, i64 {place}')}, align {align}")
+            out.do(f"store {ty} {found}, ptr {out.op(f'getelementptr {ty}, ptr {tables[k]}, i64 {i}')}, align {align}")
+    out.hoist([k for k in wanted if k not in flat.periodic], set())
+    step = out.int("urem", n, size)
+    phase = out.variable("i64", out.int("urem", "%begin", size))
+
+    def body() -> None:
+        out.scopes.append({})
+        at = out.op(f"load i64, ptr {phase}")
+        for k, table in tables.items():
+            node = flat.graph.nodes[k]
+            out.tiles[id(node)] = out.op(f"getelementptr {tile_type(node)}, ptr {table}, i64 {at}")
+        full_stores(out, flat.graph.kernel.stages[0].stores)
+        following = out.int("add", at, step)
+        back = out.op(f"select i1 {out.op(f'icmp sge i64 {following}, {size}')}, i64 {size}, i64 0")
+        out.do(f"store i64 {out.int('sub', following, back)}, ptr {phase}")
+        out.scopes.pop()
+
+    vector_loop(out, "%begin", "%end", body)
+    return out
 
 
 def scatter_entry(graph: Graph, symbol: str) -> Emitter:
