@@ -17,7 +17,7 @@ from isthmus.graph.array import array, special, wrap
 from isthmus.graph.dtype import Dtype, bfloat16
 from isthmus.graph.node import Node
 from isthmus.graph.show import array_text
-from isthmus.ops import convert, elementwise, move, reduce
+from isthmus.ops import contract, convert, elementwise, index, move, reduce  # noqa: F401  (contract: for operator @)
 from isthmus.ops.arguments import StreamOrDevice
 from isthmus.schedule.run import evaluate
 
@@ -266,6 +266,7 @@ PROPERTIES: dict[str, Callable[[array], Any]] = {
     "mT": lambda a: move.matrix_transpose(a),
     "real": lambda a: elementwise.real(a),
     "imag": lambda a: elementwise.imag(a),
+    "at": index.ArrayAt,
 }
 
 special.call.update(

@@ -231,6 +231,12 @@ from isthmus.ops.reduce import (
     sum,
     var,
 )
+from isthmus.ops.contract import addmm, inner, kron, matmul, outer, tensordot, vecdot
+from isthmus.ops.index import ArrayAt, put_along_axis, slice_update, take, take_along_axis
+from isthmus.ops.index import slice_at as slice
+from isthmus.transforms.jvp import jvp
+from isthmus.transforms.vjp import grad, value_and_grad, vjp
+from isthmus.transforms.vmap import vmap
 
 __version__ = "0.32.4"
 cpu = DeviceType.cpu
