@@ -13,7 +13,7 @@ wide as a tile and `kc` deep, stored `[k][width]`; a *unit* is the part of C tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -33,6 +33,8 @@ class Shape:
 
     lanes: int  # floats in a vector
     heights: tuple[int, ...]  # rows of a tile, greatest first; the last one also takes what is left over
+    masks: bool = False  # masked loads and stores cost no more than others
+    pairs: bool = False  # there is an instruction for the scalar product of two bfloat16 (AVX512-BF16)
 
     @property
     def rows(self) -> int:
@@ -43,9 +45,10 @@ class Shape:
         return 2 * self.lanes
 
 
-def shape_for(simd_bytes: int, registers: int) -> Shape:
+def shape_for(simd_bytes: int, registers: int, pairs: bool = False) -> Shape:
     """12 x 2 accumulators, 2 of B and 12 broadcasts in flight fit 32 registers; 6 x 2 fit 16."""
-    return Shape(simd_bytes // 4, (12, 8, 4) if registers >= 32 else (6, 4, 2))
+    wide = simd_bytes == 64
+    return Shape(simd_bytes // 4, (12, 8, 4) if registers >= 32 else (6, 4, 2), masks=wide, pairs=wide and pairs)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class Element:
 
 
 ELEMENTS = {e.name: e for e in (Element("float32", "float", 4), Element("float16", "half", 2), Element("bfloat16", "i16", 2))}
+
+
+_SUFFIX = {"float": "f32", "half": "f16", "i16": "i16"}
 
 
 class Body:
@@ -118,6 +124,23 @@ class Body:
 
     def call(self, function: str, *args: str) -> None:
         self.line(f"call void @{function}({', '.join(args)})")
+
+    # vectors
+    def load_vector(self, scalar: str, lanes: int, align: int, pointer: str, mask: str = "") -> str:
+        """A load; where `mask` is not set, nothing is read and the lane is 0."""
+        kind = f"<{lanes} x {scalar}>" if lanes > 1 else scalar
+        if not mask:
+            return self.op(f"load {kind}, ptr {pointer}, align {align}")
+        suffix = f"v{lanes}{_SUFFIX[scalar]}"
+        return self.op(f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, <{lanes} x i1> {mask}, {kind} zeroinitializer)")
+
+    def mask(self, lanes: int, count: str) -> str:
+        """Lane `i` is set where `i < count`."""
+        kind = f"<{lanes} x i32>"
+        few = self.op(f"trunc i64 {self.op(f'call i64 @llvm.smax.i64(i64 {self.min(count, lanes)}, i64 0)')} to i32")
+        one = self.op(f"insertelement {kind} poison, i32 {few}, i64 0")
+        splat = self.op(f"shufflevector {kind} {one}, {kind} poison, {kind} zeroinitializer")
+        return self.op(f"icmp ult {kind} <{', '.join(f'i32 {i}' for i in range(lanes))}>, {splat}")
 
     @contextmanager
     def loop(self, begin: str | int, end: str | int, step: str | int = 1, carry: tuple[tuple[str, str], ...] = ()) -> Iterator[Loop]:
@@ -210,8 +233,8 @@ def splat_constant(value: int, lanes: int) -> str:
     return f"<{', '.join([f'i32 {value}'] * lanes)}>" if lanes > 1 else str(value)
 
 
-def load(b: Body, e: Element, pointer: str, lanes: int = 1) -> str:
-    return widen(b, e, b.op(f"load {_kind(e.ir, lanes)}, ptr {pointer}, align {e.size}"), lanes)
+def load(b: Body, e: Element, pointer: str, lanes: int = 1, mask: str = "") -> str:
+    return widen(b, e, b.load_vector(e.ir, lanes, e.size, pointer, mask), lanes)
 
 
 def store(b: Body, e: Element, value: str, pointer: str, lanes: int = 1) -> None:
@@ -242,57 +265,128 @@ def transpose(b: Body, vectors: list[str]) -> list[str]:
 # --- packing ----------------------------------------------------------------------------------------------------------
 
 
-def pack_function(name: str, e: Element, width: int, lanes: int, strided: bool) -> str:
-    """`name(source, stride in bytes, count, depth, target)`: a strip of a matrix to a panel `[depth][width]` of floats.
+def pack_function(name: str, cell: Cell, width: int, shape: Shape, strided: bool) -> str:
+    """`name(source, stride in bytes, count, depth, target, panel in bytes)`: `count` lines of a matrix to panels of `width` lines.
 
-    The strip has `count` <= `width` lines; the panel's other columns become zero. `strided`: k is the fast axis of the source and
+    A panel is `[cells of k][width]`; where lines are missing it holds zeros. `strided`: k is the fast axis of the source and
     `stride` leads from line to line. Otherwise the lines lie side by side and `stride` leads from one k to the next.
-    The panel's allocation must have `lanes * lanes` floats to spare: whole vectors are stored.
+    A panel's room must have `lanes` rows to spare: whole vectors are stored.
     """
     b = Body()
-    full = b.test("eq", "%count", width)
-    slow = "slow", "fast", "out"
-    b.line(f"br i1 {full}, label %{slow[1]}, label %{slow[0]}")
-    b.label("fast")
+    lanes, span = shape.lanes, cell.span
+    cells = b.op(f"udiv i64 {b.add('%depth', span - 1)}, {span}")
     if strided:
-        whole = b.op(f"and i64 %depth, {-lanes}")
-        with b.loop(0, whole, lanes) as k:
-            start = b.at("%source", b.mul(k.index, e.size))
-            groups = []
-            for first in range(0, width, lanes):
-                lines = [
-                    load(b, e, b.at(start, b.mul("%stride", first + i)), lanes) if first + i < width else "zeroinitializer"
-                    for i in range(lanes)
-                ]
-                groups.append(transpose(b, lines))
-            target = b.at("%target", b.mul(k.index, 4 * width))
-            for i in range(lanes):  # ascending: a vector that is wider than its row is overwritten by the next row
-                for g, columns in enumerate(groups):
-                    store(b, ELEMENTS["float32"], columns[i], b.at(target, 4 * (i * width + g * lanes)), lanes)
-        fast_end = whole
+        whole = b.op(f"and i64 {b.op(f'udiv i64 %depth, {span}')}, {-lanes}")
+        with b.loop(0, "%count", width) as j:
+            lines = b.min(width, b.sub("%count", j.index))
+            source = b.at("%source", b.mul(j.index, "%stride"))
+            target = b.at("%target", b.mul(b.div(j.index, width), "%panel"))
+            full = b.test("eq", lines, width)
+            done = b.op(f"select i1 {full}, i64 {whole}, i64 0")
+            for first in range(0, width, lanes):  # lane by lane of the panel: few lines of the source are read at a time
+                here = b.at(source, b.mul("%stride", first))
+                there = b.at(target, 4 * first)
+                with b.loop(0, done, lanes) as c:
+                    start = b.at(here, b.mul(c.index, cell.size))
+                    rows = [
+                        cell.load(b, b.at(start, b.mul("%stride", i)), lanes) if first + i < width else "zeroinitializer"
+                        for i in range(lanes)
+                    ]
+                    _store_rows(b, transpose(b, rows), b.at(there, b.mul(c.index, 4 * width)), width, lanes)
+                if shape.masks:
+                    with b.loop(done, cells, lanes) as c:
+                        start = b.at(here, b.mul(c.index, cell.size))
+                        left = b.sub("%depth", b.mul(c.index, span))
+                        mask = b.mask(lanes * span, left)
+                        rows = []
+                        for i in range(lanes):
+                            if first + i < width:
+                                there_is = b.test("sgt", lines, first + i)
+                                own = b.op(f"select i1 {there_is}, <{lanes * span} x i1> {mask}, <{lanes * span} x i1> zeroinitializer")
+                                rows.append(cell.load(b, b.at(start, b.mul("%stride", i)), lanes, own))
+                            else:
+                                rows.append("zeroinitializer")
+                        _store_rows(b, transpose(b, rows), b.at(there, b.mul(c.index, 4 * width)), width, lanes)
+            if not shape.masks:
+                with b.loop(done, cells) as c:
+                    row = b.at(target, b.mul(c.index, 4 * width))
+                    _store_zeros(b, row, width, lanes)
+                    with b.loop(0, lines) as i:
+                        value = load(b, cell.element, b.at(source, b.add(b.mul(i.index, "%stride"), b.mul(c.index, cell.size))))
+                        b.line(f"store float {value}, ptr {b.at(row, b.mul(i.index, 4))}, align 4")
     else:
-        with b.loop(0, "%depth") as k:
-            start = b.at("%source", b.mul(k.index, "%stride"))
-            target = b.at("%target", b.mul(k.index, 4 * width))
-            for first in range(0, width, lanes):
-                n = min(lanes, width - first)
-                store(b, ELEMENTS["float32"], load(b, e, b.at(start, e.size * first), n), b.at(target, 4 * first), n)
-        fast_end = "%depth"
-    came = b.block
-    b.line("br label %slow")
-    b.label("slow")
-    begin = b.op(f"phi i64 [ 0, %entry ], [ {fast_end}, %{came} ]")
-    step_line, step_k = ("%stride", e.size) if strided else (e.size, "%stride")
-    with b.loop(begin, "%depth") as k:
-        start = b.at("%source", b.mul(k.index, step_k))
-        target = b.at("%target", b.mul(k.index, 4 * width))
-        for first in range(0, width, lanes):
-            n = min(lanes, width - first)
-            b.line(f"store <{n} x float> zeroinitializer, ptr {b.at(target, 4 * first)}, align 4")
-        with b.loop(0, "%count") as line:
-            value = load(b, e, b.at(start, b.mul(line.index, step_line)))
-            store(b, ELEMENTS["float32"], value, b.at(target, b.mul(line.index, 4)))
-    return function(name, "ptr %source, i64 %stride, i64 %count, i64 %depth, ptr %target", b)
+        whole = b.mul(b.div("%count", width), width)
+        left = b.sub("%count", whole)
+        ragged = b.test("sgt", left, 0)
+        last = b.at("%target", b.mul(b.div("%count", width), "%panel"))
+        masks = {first: b.mask(lanes, b.sub(b.min(left, width), first)) for first in range(0, width, lanes)} if shape.masks else {}
+        with b.loop(0, cells) as c:
+            row = b.at("%source", b.mul(c.index, b.mul("%stride", span)))
+            offset = b.mul(c.index, 4 * width)
+            second = b.test("slt", b.add(b.mul(c.index, span), 1), "%depth")  # of two k that share a cell, is the second there?
+            with b.loop(0, whole, width) as j:
+                start = b.at(row, b.mul(j.index, cell.element.size))
+                target = b.at("%target", b.add(b.mul(b.div(j.index, width), "%panel"), offset))
+                for first in range(0, width, lanes):
+                    n = min(lanes, width - first)
+                    value = cell.load_across(b, b.at(start, cell.element.size * first), "%stride", n, second)
+                    b.line(f"store <{n} x float> {value}, ptr {b.at(target, 4 * first)}, align 4")
+            with b.when(ragged):
+                start = b.at(row, b.mul(whole, cell.element.size))
+                target = b.at(last, offset)
+                if shape.masks:
+                    for first, mask in masks.items():
+                        value = cell.load_across(b, b.at(start, cell.element.size * first), "%stride", lanes, second, mask)
+                        b.line(f"store <{lanes} x float> {value}, ptr {b.at(target, 4 * first)}, align 4")
+                else:
+                    _store_zeros(b, target, width, lanes)
+                    with b.loop(0, left) as i:
+                        value = load(b, cell.element, b.at(start, b.mul(i.index, cell.element.size)))
+                        b.line(f"store float {value}, ptr {b.at(target, b.mul(i.index, 4))}, align 4")
+    return function(name, "ptr %source, i64 %stride, i64 %count, i64 %depth, ptr %target, i64 %panel", b)
+
+
+def _store_rows(b: Body, rows: list[str], target: str, width: int, lanes: int) -> None:
+    """In ascending order: a vector that is wider than the panel is overwritten by the next row."""
+    for i, row in enumerate(rows):
+        b.line(f"store <{lanes} x float> {row}, ptr {b.at(target, 4 * width * i)}, align 4")
+
+
+def _store_zeros(b: Body, target: str, width: int, lanes: int) -> None:
+    for first in range(0, width, lanes):
+        n = min(lanes, width - first)
+        b.line(f"store <{n} x float> zeroinitializer, ptr {b.at(target, 4 * first)}, align 4")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a panel holds 4 bytes of: one number as float32 (`span` 1), or two bfloat16 of successive k (`span` 2)."""
+
+    element: Element
+    span: int = 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of the source that a cell takes, along k."""
+        return self.element.size * self.span
+
+    def load(self, b: Body, pointer: str, lanes: int, mask: str = "") -> str:
+        """Cells that follow each other along k, as a vector of floats."""
+        if self.span == 1:
+            return load(b, self.element, pointer, lanes, mask)
+        pairs = b.load_vector("i16", 2 * lanes, 2, pointer, mask)
+        return b.op(f"bitcast <{2 * lanes} x i16> {pairs} to <{lanes} x float>")
+
+    def load_across(self, b: Body, pointer: str, k_stride: str, lanes: int, second: str, mask: str = "") -> str:
+        """The cells of one k (or of two, if there is a `second`), of lines side by side."""
+        if self.span == 1:
+            return load(b, self.element, pointer, lanes, mask)
+        other = b.op(f"select i1 {second}, ptr {b.at(pointer, k_stride)}, ptr {pointer}")
+        low, high = (b.load_vector("i16", lanes, 2, x, mask) for x in (pointer, other))
+        wide = f"<{lanes} x i32>"
+        low, high = (b.op(f"zext <{lanes} x i16> {x} to {wide}") for x in (low, high))
+        high = b.op(f"select i1 {second}, {wide} {b.op(f'shl {wide} {high}, {splat_constant(16, lanes)}')}, {wide} zeroinitializer")
+        return b.op(f"bitcast {wide} {b.op(f'or {wide} {low}, {high}')} to <{lanes} x float>")
 
 
 # --- the register tile ------------------------------------------------------------------------------------------------
@@ -300,12 +394,13 @@ def pack_function(name: str, e: Element, width: int, lanes: int, strided: bool) 
 TILE_ARGUMENTS = "ptr %a, i64 %as, ptr %b, i64 %bs, i64 %k, ptr %c, i64 %cs, i64 %rows, i64 %cols, i1 %more"
 
 
-def tile_function(name: str, height: int, vectors: int, lanes: int, strided: bool) -> str:
-    """`c[height][vectors * lanes] (+)= a @ b` over `k`; strides in bytes; C's first `rows` rows and `cols` columns are written.
+def tile_function(name: str, height: int, vectors: int, shape: Shape, strided: bool, pairs: bool) -> str:
+    """`c[height][vectors * lanes] (+)= a @ b` over `k` cells; strides in bytes; C's first `rows` rows and `cols` columns are written.
 
     `strided`: `as` leads from row to row of A, k is its fast axis; otherwise rows lie side by side and `as` leads from k to k.
     """
     b = Body()
+    lanes = shape.lanes
     v = f"<{lanes} x float>"
     zero = tuple((v, "zeroinitializer") for _ in range(height * vectors))
     # Rows in threes share a pointer: base, base + stride, base + 2 * stride are x86 addressing modes.
@@ -332,25 +427,51 @@ def tile_function(name: str, height: int, vectors: int, lanes: int, strided: boo
                 where = a_now[i // 3] if i % 3 == 0 else b.at(a_now[i // 3], "%as" if i % 3 == 1 else b.op("shl i64 %as, 1"))
             else:
                 where = b.at(a_now[0], 4 * i)
-            x = broadcast(b, b.op(f"load float, ptr {where}, align 4"), lanes)
+            x = broadcast(b, b.op(f"load float, ptr {where}, align 2"), lanes)
             for j in range(vectors):
                 at = i * vectors + j
-                sums[at] = b.op(f"call {v} @llvm.fma.v{lanes}f32({v} {x}, {v} {columns[j]}, {v} {sums[at]})")
+                sums[at] = _multiply_add(b, x, columns[j], sums[at], lanes, pairs)
         k.next = [*sums, *(b.at(x, 4 if strided else "%as") for x in a_now), b.at(b_now, "%bs")]
     sums = k.values[: len(zero)]
-    whole = b.op(f"and i1 {b.test('sge', '%rows', height)}, {b.test('sge', '%cols', vectors * lanes)}")
+    leftover = height == shape.heights[-1]  # only the lowest tile is ever asked for fewer rows than it has
+    whole = b.test("sge", "%cols", vectors * lanes)
+    if leftover:
+        whole = b.op(f"and i1 {b.test('sge', '%rows', height)}, {whole}")
     with b.when(whole):
         with b.when("%more"):
             _store_tile(b, sums, height, vectors, lanes, "%c", "%cs", more=True)
         with b.otherwise("%more"):
             _store_tile(b, sums, height, vectors, lanes, "%c", "%cs", more=False)
     with b.otherwise(whole):
-        # Through memory: a vector of the tile at a time would need masked stores, which not every machine has.
-        b.lines.insert(0, f"  %tile = alloca [{height * vectors * lanes} x float], align 64")
-        _store_tile(b, sums, height, vectors, lanes, "%tile", str(4 * vectors * lanes), more=False)
-        rows = b.min("%rows", height)
-        b.call("copy_tile", "ptr %tile", f"i64 {4 * vectors * lanes}", "ptr %c", "i64 %cs", f"i64 {rows}", "i64 %cols", "i1 %more")
+        if shape.masks:
+            masks = [b.mask(lanes, b.sub("%cols", lanes * j)) for j in range(vectors)]
+            old = [b.op(f"select i1 %more, <{lanes} x i1> {x}, <{lanes} x i1> zeroinitializer") for x in masks]
+            row = "%c"
+            for i in range(height):
+                with b.when(b.test("sgt", "%rows", i) if leftover else "true"):
+                    for j in range(vectors):
+                        where = b.at(row, 4 * lanes * j)
+                        value = sums[i * vectors + j]
+                        added = b.op(f"fadd {v} {b.load_vector('float', lanes, 4, where, old[j])}, {value}")
+                        value = b.op(f"select i1 %more, {v} {added}, {v} {value}")
+                        b.line(f"call void @llvm.masked.store.v{lanes}f32.p0({v} {value}, ptr align 4 {where}, <{lanes} x i1> {masks[j]})")
+                row = b.at("%c", b.mul("%cs", i + 1))
+        else:  # through memory
+            b.lines.insert(0, f"  %tile = alloca [{height * vectors * lanes} x float], align 64")
+            _store_tile(b, sums, height, vectors, lanes, "%tile", str(4 * vectors * lanes), more=False)
+            rows = b.min("%rows", height)
+            b.call("copy_tile", "ptr %tile", f"i64 {4 * vectors * lanes}", "ptr %c", "i64 %cs", f"i64 {rows}", "i64 %cols", "i1 %more")
     return function(name, TILE_ARGUMENTS, b)
+
+
+def _multiply_add(b: Body, x: str, y: str, z: str, lanes: int, pairs: bool) -> str:
+    """`x * y + z`, or of pairs `x1 * y1 + z`, then `x0 * y0 +` that: each step rounded like a fused multiply-add."""
+    v = f"<{lanes} x float>"
+    if not pairs:
+        return b.op(f"call {v} @llvm.fma.v{lanes}f32({v} {x}, {v} {y}, {v} {z})")
+    p = f"<{2 * lanes} x bfloat>"
+    x, y = (b.op(f"bitcast {v} {a} to {p}") for a in (x, y))
+    return b.op(f"call {v} @llvm.x86.avx512bf16.dpbf16ps.512({v} {z}, {p} {x}, {p} {y})")
 
 
 def _store_tile(b: Body, sums: list[str], height: int, vectors: int, lanes: int, c: str, cs: str, *, more: bool) -> None:
@@ -510,22 +631,48 @@ declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 """
 
 
+def header(shape: Shape) -> str:
+    """Declarations of the intrinsics that this host's kernels use."""
+    n = shape.lanes
+    v = f"<{n} x float>"
+    text = HEADER + f"declare {v} @llvm.fma.v{n}f32({v}, {v}, {v})\n"
+    if shape.masks:
+        for scalar, lanes in (("float", n), ("half", n), ("i16", n), ("i16", 2 * n)):
+            kind = f"<{lanes} x {scalar}>"
+            text += f"declare {kind} @llvm.masked.load.v{lanes}{_SUFFIX[scalar]}.p0(ptr, <{lanes} x i1>, {kind})\n"
+        text += f"declare void @llvm.masked.store.v{n}f32.p0({v}, ptr, <{n} x i1>)\n"
+    if shape.pairs:
+        p = f"<{2 * n} x bfloat>"
+        text += f"declare {v} @llvm.x86.avx512bf16.dpbf16ps.512({v}, {p}, {p})\n"
+    return text
+
+
+def span_of(dtype: str, shape: Shape) -> int:
+    """How many k a cell holds."""
+    return 2 if dtype == "bfloat16" and shape.pairs else 1
+
+
 def gemm_module(dtype: str, a_transposed: bool, b_transposed: bool, addend: bool, shape: Shape, attributes: str) -> tuple[str, str]:
     """IR text of one product module and the name of its entry."""
     e = ELEMENTS[dtype]
-    lanes, height, width = shape.lanes, shape.rows, shape.cols
+    cell = Cell(e, span_of(dtype, shape))
+    pairs = cell.span == 2
+    lanes, height, width, last = shape.lanes, shape.rows, shape.cols, shape.heights[-1]
     wide = e.size != 4  # C is summed in scratch and rounded at the end
+    # Operands whose cells lie in memory as the tiles want them can be read in place.
+    direct_a = cell.size == 4 and not (pairs and a_transposed)
+    direct_b = not wide and not b_transposed
     name = f"matmul_{dtype}_{'t' if a_transposed else 'n'}{'t' if b_transposed else 'n'}{'_add' if addend else ''}"
-    parts = [HEADER, f"declare <{lanes} x float> @llvm.fma.v{lanes}f32(<{lanes} x float>, <{lanes} x float>, <{lanes} x float>)\n"]
-    parts.append(pack_function("pack_a", e, height, lanes, not a_transposed))
-    parts.append(pack_function("pack_b", e, width, lanes, b_transposed))
-    parts.append(copy_tile_function())
-    direct = not wide and not a_transposed
+    parts = [header(shape)]
+    parts.append(pack_function("pack_a", cell, height, shape, not a_transposed))
+    parts.append(pack_function("pack_b", cell, width, shape, b_transposed))
+    if not shape.masks:
+        parts.append(copy_tile_function())
     for h in shape.heights:
         for n in (1, 2):
-            parts.append(tile_function(f"tile_{h}x{n}", h, n, lanes, False))
-            if direct:
-                parts.append(tile_function(f"rows_{h}x{n}", h, n, lanes, True))
+            parts.append(tile_function(f"tile_{h}x{n}", h, n, shape, False, pairs))
+            if direct_a and not a_transposed:
+                parts.append(tile_function(f"rows_{h}x{n}", h, n, shape, True, pairs))
     if wide or addend:
         parts.append(finish_function(e, lanes, addend))
     b = Body()
@@ -533,106 +680,84 @@ def gemm_module(dtype: str, a_transposed: bool, b_transposed: bool, addend: bool
     depth, n_all, kc, flags = b.slot(DEPTH), b.slot(COLS), b.slot(KC), b.slot(FLAGS)
     pack_a = b.test("ne", b.op(f"and i64 {flags}, {PACK_A}"), 0)
     pack_b = b.test("ne", b.op(f"and i64 {flags}, {PACK_B}"), 0)
-    scratch = b.at(b.slot_pointer(SCRATCH), b.mul("%worker", b.slot(SCRATCH_STRIDE)))
-    # scratch: a panel's worth of A for the rows left over, A's block, B's block, and C's sums where they are wider than C
-    left_over = scratch
-    kc_room = b.add(kc, lanes)
-    room_a = b.at(scratch, b.mul(kc_room, 4 * height))
-    a_rows = b.mul(b.div(b.add(b.min(b.slot(UNIT_ROWS), MAX_ROWS), height - 1), height), height)
-    room_b = b.at(room_a, b.add(b.mul(b.mul(kc_room, a_rows), 4), 64))
-    b_cols = b.mul(b.div(b.add(b.slot(UNIT_COLS), width - 1), width), width)
-    room_c = b.at(room_b, b.add(b.mul(b.mul(kc_room, b_cols), 4), 64))
-    b_panel = b.mul(kc_room, 4 * width)
-    a_panel = b.mul(kc_room, 4 * height)
+    # A worker's scratch: a panel for rows of A left over, a block of A, a block of B, and C's sums where they are wider than C.
+    room = b.add(b.div(kc, cell.span), lanes)  # rows of a panel
+    a_panel, b_panel = b.mul(room, 4 * height), b.mul(room, 4 * width)
+    a_panels = b.div(b.add(b.min(b.slot(UNIT_ROWS), MAX_ROWS), height - 1), height)
+    b_panels = b.div(b.add(b.slot(UNIT_COLS), width - 1), width)
+    left_over = b.at(b.slot_pointer(SCRATCH), b.mul("%worker", b.slot(SCRATCH_STRIDE)))
+    room_a = b.at(left_over, a_panel)
+    room_b = b.at(room_a, b.mul(a_panels, a_panel))
+    room_c = b.at(room_b, b.mul(b_panels, b_panel))
     if addend:
         alpha, beta, d_row, d_col = _float_slot(b, ALPHA), _float_slot(b, BETA), b.slot(D_ROW), b.slot(D_COL)
     k_end = b.op(f"call i64 @llvm.smax.i64(i64 {depth}, i64 1)")  # depth 0 takes one turn, which writes zeros
     with units(b, e.size, addend) as u:
         if wide:
-            c, cs = room_c, b.mul(b_cols, 4)
+            c, cs = room_c, b.mul(b_panels, 4 * width)
         else:
             c, cs = b.at(u.c, b.mul(b.add(b.mul(u.row, n_all), u.col), 4)), b.mul(n_all, 4)
         with b.loop(0, k_end, kc) as k:
             deep = b.min(kc, b.sub(depth, k.index))
+            cells = b.div(b.add(deep, cell.span - 1), cell.span)
             more = b.test("sgt", k.index, 0)
-            if b_transposed:
-                b_line, b_from = b_stride, b.at(u.b, b.add(b.mul(u.col, b_stride), b.mul(k.index, e.size)))
-            else:
-                b_line, b_from = str(e.size), b.at(u.b, b.add(b.mul(u.col, e.size), b.mul(k.index, b_stride)))
-            if a_transposed:
-                a_line, a_from = str(e.size), b.at(u.a, b.add(b.mul(u.row, e.size), b.mul(k.index, a_stride)))
-            else:
-                a_line, a_from = a_stride, b.at(u.a, b.add(b.mul(u.row, a_stride), b.mul(k.index, e.size)))
-            # B: all panels, or only the one that a whole vector would overrun
-            whole_b = b.op(f"and i64 {u.cols}, {-lanes}") if not b_transposed and not wide else "0"
-            unpacked = b.op(f"select i1 {pack_b}, i64 0, i64 {b.op(f'and i64 {whole_b}, {-width}')}")
-            # the last panel is direct only if it is whole vectors
-            ragged = b.test("ne", whole_b, u.cols) if not b_transposed and not wide else "true"
-            need = b.op(f"or i1 {ragged}, {pack_b}")
-            pack_from = b.op(f"select i1 {need}, i64 {unpacked}, i64 {u.cols}")
-            with b.loop(pack_from, u.cols, width) as j:
-                source = b.at(b_from, b.mul(j.index, b_line))
-                target = b.at(room_b, b.mul(b.div(j.index, width), b_panel))
-                b.call("pack_b", f"ptr {source}", f"i64 {b_stride}", f"i64 {b.min(width, b.sub(u.cols, j.index))}", f"i64 {deep}", f"ptr {target}")
+            a_line, a_k = (str(e.size), a_stride) if a_transposed else (a_stride, str(e.size))
+            b_line, b_k = (b_stride, str(e.size)) if b_transposed else (str(e.size), b_stride)
+            a_from = b.at(u.a, b.add(b.mul(u.row, a_line), b.mul(k.index, a_k)))
+            b_from = b.at(u.b, b.add(b.mul(u.col, b_line), b.mul(k.index, b_k)))
+            # B: all panels, or only the last one where whole vectors would overrun it
+            pack_from = "0"
+            if direct_b:
+                ragged = b.test("ne", b.op(f"and i64 {u.cols}, {lanes - 1}"), 0)
+                unpacked = b.op(f"select i1 {ragged}, i64 {b.op(f'and i64 {u.cols}, {-width}')}, i64 {u.cols}")
+                pack_from = b.op(f"select i1 {pack_b}, i64 0, i64 {unpacked}")
+            target = b.at(room_b, b.mul(b.div(pack_from, width), b_panel))
+            source = b.at(b_from, b.mul(pack_from, b_line))
+            b.call("pack_b", f"ptr {source}", f"i64 {b_stride}", f"i64 {b.sub(u.cols, pack_from)}", f"i64 {deep}", f"ptr {target}", f"i64 {b_panel}")
             with b.loop(0, u.rows, MAX_ROWS) as i:
                 some = b.min(MAX_ROWS, b.sub(u.rows, i.index))
-                a_block = b.at(a_from, b.mul(i.index, a_line))
-                c_block = b.at(c, b.mul(i.index, cs))
-                last = shape.heights[-1]
-                full_rows = b.op(f"and i64 {b.op(f'select i1 {pack_a}, i64 0, i64 {some}')}, {-last}")
-
-                def pack_rows(begin: str, target_of: object) -> None:
-                    with b.loop(begin, some, height) as r:
-                        source = b.at(a_block, b.mul(r.index, a_line))
-                        count = b.min(height, b.sub(some, r.index))
-                        b.call("pack_a", f"ptr {source}", f"i64 {a_stride}", f"i64 {count}", f"i64 {deep}", f"ptr {target_of(r.index)}")  # type: ignore[operator]
-
-                with b.when(pack_a):
-                    pack_rows("0", lambda r: b.at(room_a, b.mul(b.div(r, height), a_panel)))
-                if not wide:
-                    with b.otherwise(pack_a):
-                        pack_rows(full_rows, lambda r: left_over)
+                a_block, c_block = b.at(a_from, b.mul(i.index, a_line)), b.at(c, b.mul(i.index, cs))
+                in_place = b.op(f"and i64 {some}, {-last}") if direct_a else "0"
+                if direct_a:
+                    in_place = b.op(f"select i1 {pack_a}, i64 0, i64 {in_place}")
+                packed_a = b.op(f"select i1 {pack_a}, ptr {room_a}, ptr {left_over}") if direct_a else room_a
+                source = b.at(a_block, b.mul(in_place, a_line))
+                b.call("pack_a", f"ptr {source}", f"i64 {a_stride}", f"i64 {b.sub(some, in_place)}", f"i64 {deep}", f"ptr {packed_a}", f"i64 {a_panel}")
                 with b.loop(0, u.cols, width) as j:
                     cols = b.min(width, b.sub(u.cols, j.index))
-                    packed = b.test("sge", j.index, pack_from)
-                    panel = b.at(room_b, b.mul(b.div(j.index, width), b_panel))
-                    direct_b = b.at(b_from, b.mul(j.index, b_line))
-                    b_at = b.op(f"select i1 {packed}, ptr {panel}, ptr {direct_b}")
-                    b_step = b.op(f"select i1 {packed}, i64 {4 * width}, i64 {b_stride}")
+                    b_at, b_step = b.at(room_b, b.mul(b.div(j.index, width), b_panel)), str(4 * width)
+                    if direct_b:
+                        packed = b.test("sge", j.index, pack_from)
+                        b_at = b.op(f"select i1 {packed}, ptr {b_at}, ptr {b.at(b_from, b.mul(j.index, b_line))}")
+                        b_step = b.op(f"select i1 {packed}, i64 {b_step}, i64 {b_stride}")
                     narrow_panel = b.test("sle", cols, lanes)
                     c_col = b.at(c_block, b.mul(j.index, 4))
 
-                    def tiles(prefix: str, begin: str, end: str, a_of: object, a_step: str) -> str:
-                        """Tiles over the rows, tallest first; returns the first row not done."""
+                    def tiles(prefix: str, begin: str, end: str, a_of: Callable[[str], str], a_step: str) -> None:
+                        """Tiles over the rows, tallest first."""
                         at = begin
                         for h in shape.heights:
-                            final = h == shape.heights[-1]
-                            stop = end if final and prefix == "tile" else b.add(b.sub(end, h), 1)
+                            stop = end if h == last and prefix == "tile" else b.add(b.sub(end, h), 1)
                             with b.loop(at, stop, h) as r:
-                                rows = b.sub(end, r.index)
-                                common = f"i64 {a_step}", f"ptr {b_at}", f"i64 {b_step}", f"i64 {deep}"
-                                where = b.at(c_col, b.mul(r.index, cs))
-                                args = (f"ptr {a_of(r.index)}", *common, f"ptr {where}", f"i64 {cs}", f"i64 {rows}", f"i64 {cols}", f"i1 {more}")  # type: ignore[operator]
+                                args = (
+                                    f"ptr {a_of(r.index)}", f"i64 {a_step}", f"ptr {b_at}", f"i64 {b_step}", f"i64 {cells}",
+                                    f"ptr {b.at(c_col, b.mul(r.index, cs))}", f"i64 {cs}", f"i64 {b.sub(end, r.index)}",
+                                    f"i64 {width if wide else cols}", f"i1 {more}",
+                                )  # fmt: skip
                                 with b.when(narrow_panel):
                                     b.call(f"{prefix}_{h}x1", *args)
                                 with b.otherwise(narrow_panel):
                                     b.call(f"{prefix}_{h}x2", *args)
                             at = r.index
-                        return at
 
-                    with b.when(pack_a):
-                        tiles(
-                            "tile",
-                            "0",
-                            some,
-                            lambda r: b.at(room_a, b.add(b.mul(b.div(r, height), a_panel), b.mul(b.rem(r, height), 4))),
-                            str(4 * height),
-                        )
-                    if not wide:
-                        with b.otherwise(pack_a):
-                            prefix = "tile" if a_transposed else "rows"
-                            tiles(prefix, "0", full_rows, lambda r: b.at(a_block, b.mul(r, a_line)), a_stride)
-                            tiles("tile", full_rows, some, lambda r: left_over, str(4 * height))
+                    if direct_a:
+                        tiles("tile" if a_transposed else "rows", "0", in_place, lambda r: b.at(a_block, b.mul(r, a_line)), a_stride)
+
+                    def panel_of(r: str) -> str:
+                        r = b.sub(r, in_place)
+                        return b.at(packed_a, b.add(b.mul(b.div(r, height), a_panel), b.mul(b.rem(r, height), 4)))
+
+                    tiles("tile", in_place, some, panel_of, str(4 * height))
         if wide or addend:
             target = b.at(u.c, b.mul(b.add(b.mul(u.row, n_all), u.col), e.size))
             args = [f"ptr {c}", f"i64 {cs}", f"ptr {target}", f"i64 {b.mul(n_all, e.size)}", f"i64 {u.rows}", f"i64 {u.cols}"]
@@ -644,10 +769,10 @@ def gemm_module(dtype: str, a_transposed: bool, b_transposed: bool, addend: bool
     return name, "\n".join(parts) + f"\nattributes #0 = {{ {attributes} }}\n"
 
 
-def scratch_bytes(shape: Shape, kc: int, unit_rows: int, unit_cols: int, wide: bool) -> int:
+def scratch_bytes(dtype: str, shape: Shape, kc: int, unit_rows: int, unit_cols: int) -> int:
     """Scratch of one worker for `gemm_module`'s entry: the sum of its rooms, whether or not a product uses them all."""
-    h, w = shape.rows, shape.cols
-    deep = kc + shape.lanes
-    rows = -(-min(unit_rows, MAX_ROWS) // h) * h
-    cols = -(-unit_cols // w) * w
-    return 4 * deep * (h + rows + cols) + 128 + (4 * unit_rows * cols if wide else 0) + 4 * shape.lanes * shape.lanes
+    room = kc // span_of(dtype, shape) + shape.lanes
+    rows = (1 + -(-min(unit_rows, MAX_ROWS) // shape.rows)) * shape.rows
+    cols = -(-unit_cols // shape.cols) * shape.cols
+    sums = 0 if dtype == "float32" else 4 * (unit_rows + shape.heights[-1]) * cols
+    return 4 * room * (rows + cols) + sums

@@ -70,6 +70,7 @@ class Product:
         self.addend = addend
         self.size = _SIZE[dtype]
         self.shape = _shape()
+        self.span = gemm_ir.span_of(dtype, self.shape)
         self.blas = dtype in ("float64", "complex64")
         self._address = 0
         self._blas_function = 0
@@ -126,7 +127,8 @@ class Product:
         flags = 0
         unit_rows, unit_cols = m, n
         if self.size == 2:
-            flags = gemm_ir.PACK_A | gemm_ir.PACK_B
+            # Pairs of bfloat16 along k are read from the rows of A as they lie there.
+            flags = gemm_ir.PACK_B if self.span == 2 and not self.a_transposed and k % 2 == 0 else gemm_ir.PACK_A | gemm_ir.PACK_B
             if unit_rows > 768:
                 unit_rows = 768
         else:
@@ -154,8 +156,8 @@ class Product:
         row_units, col_units = -(-m // unit_rows), -(-n // unit_cols)
         units = items * row_units * col_units
         grain = -(-units // pieces)
-        kc = _depth(k)
-        per_worker = -(-gemm_ir.scratch_bytes(self.shape, kc, unit_rows, unit_cols, self.size == 2) // 4096) * 4096 + 64
+        kc = _depth(k, gemm_ir.MAX_KC * self.span)
+        per_worker = -(-gemm_ir.scratch_bytes(self.dtype, self.shape, kc, unit_rows, unit_cols) // 4096) * 4096 + 64
         slots = [
             0, 0, 0, 0, m, n, k, a_stride, b_stride, d_row, d_col, 0, 0, unit_rows, unit_cols, row_units, col_units,
             0, per_worker, flags, kc, 0, len(batch),
@@ -219,12 +221,12 @@ def _product(dtype: str, a_transposed: bool, b_transposed: bool, addend: bool) -
 def _shape() -> gemm_ir.Shape:
     host = compiler.host()
     many = host.simd_bytes == 64 or platform.machine() in ("aarch64", "arm64")
-    return gemm_ir.shape_for(host.simd_bytes, 32 if many else 16)
+    return gemm_ir.shape_for(host.simd_bytes, 32 if many else 16, host.has("avx512bf16"))
 
 
-def _depth(k: int) -> int:
-    """The block of k: equal blocks of at most MAX_KC, in fours. Part of what a product's bits depend on."""
-    blocks = -(-k // gemm_ir.MAX_KC) or 1
+def _depth(k: int, most: int) -> int:
+    """The block of k: equal blocks of at most `most`, in fours. Part of what a product's bits depend on."""
+    blocks = -(-k // most) or 1
     return -(-(-(-k // blocks)) // 4) * 4 or 4
 
 
