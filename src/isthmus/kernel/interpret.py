@@ -261,25 +261,22 @@ def row_rule(rows: Array, kind: str, dtype: Dtype) -> Array:
     if kind not in ("sum", "prod"):
         return _exact(rows, kind, dtype)
     join, identity = _joined(kind, dtype), _identity(kind, dtype)
-    n = rows.shape[1]
-    width = CHUNK if n > CHUNK else LANES * max(1, -(-n // LANES))
-    chunks = max(1, -(-n // CHUNK))
-    padded = np.full((len(rows), chunks * width), identity, dtype.numpy)  # more identities at the end change no sum
-    padded[:, :n] = rows
-    totals = _lanes(padded.reshape(-1, width), join, identity).reshape(len(rows), chunks)
-    if chunks == 1:
-        return totals[:, 0]
-    padded = np.full((len(rows), LANES * -(-chunks // LANES)), identity, dtype.numpy)
-    padded[:, :chunks] = totals
-    return _lanes(padded, join, identity)
+    n_rows, n = rows.shape
+    if n <= CHUNK:
+        return _lanes(rows, join, identity)
+    whole = n // CHUNK
+    totals = _lanes(rows[:, : whole * CHUNK].reshape(n_rows * whole, CHUNK), join, identity).reshape(n_rows, whole)
+    if n % CHUNK:
+        totals = np.column_stack([totals, _lanes(rows[:, whole * CHUNK :], join, identity)])
+    return _lanes(totals, join, identity)
 
 
 def _lanes(rows: Array, join: Callable[[Array, Array], Array], identity: Any) -> Array:
     """Each row by 32 lanes in order, then the lanes in halves."""
-    steps = rows.reshape(len(rows), -1, LANES)
     total = np.full((len(rows), LANES), identity, rows.dtype)
-    for k in range(steps.shape[1]):
-        total = join(total, steps[:, k])
+    for start in range(0, rows.shape[1], LANES):
+        step = rows[:, start : start + LANES]
+        total[:, : step.shape[1]] = join(total[:, : step.shape[1]], step)
     width = LANES
     while width > 1:
         width //= 2
@@ -295,9 +292,11 @@ def column_rule(columns: Array, kind: str, dtype: Dtype) -> Array:
     totals = columns
     for _ in range(2):  # blocks of elements, then blocks of blocks
         n, width = totals.shape
-        padded = np.full((BLOCK * max(1, -(-n // BLOCK)), width), identity, dtype.numpy)
-        padded[:n] = totals
-        totals = _in_order(padded.reshape(-1, BLOCK, width).swapaxes(0, 1), join, identity)
+        whole, rest = n // BLOCK, totals[n - n % BLOCK :]
+        blocks = totals[: whole * BLOCK].reshape(whole, BLOCK, width).swapaxes(0, 1)
+        totals = _in_order(blocks, join, identity)
+        if len(rest):
+            totals = np.concatenate([totals, _in_order(rest, join, identity)[None]])
     return _in_order(totals, join, identity)
 
 
@@ -449,18 +448,16 @@ def _modulus(a: Array, b: Array) -> Array:
 
 
 def _integer_power(a: Array, b: Array) -> Array:
+    """By squaring; 0 where the exponent is negative, whatever the base, as in MLX."""
     base, exponent = (x.copy() for x in np.broadcast_arrays(a, b))
-    result = np.ones_like(base)
     negative = exponent < 0
+    result = np.where(negative, np.zeros_like(base), np.ones_like(base))
     exponent[negative] = 0
     while exponent.any():
         odd = exponent & 1 == 1
         result[odd] *= base[odd]
         base *= base
         exponent >>= 1
-    if negative.any():
-        sign = np.where(b & 1 == 1, a, np.ones_like(a))  # of -1 to an odd power
-        result = np.where(negative, np.where((a == 1) | (a == -1), sign, np.zeros_like(a)), result)
     return result
 
 
