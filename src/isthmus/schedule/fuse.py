@@ -484,7 +484,7 @@ class Fuser:
             group = self.group_of[number]
             foreign = len(consumers - {group})
             if p.kind in (MAP, VIEW):
-                keep = output or STORED in consumers or (foreign > 0 and not self.cheap(p, foreign))
+                keep = output or STORED in consumers or (foreign > 0 and not self.cheap(p, consumers - {group}, consumers_of))
             else:
                 keep = output or foreign > 0 or p.kind != REDUCE or number in self.drafts[group].sides
             if keep:
@@ -498,8 +498,12 @@ class Fuser:
                 else:
                     consumers_of[x.number] |= readers if keep or p.kind == REDUCE else consumers
 
-    def cheap(self, p: PlanNode, k: int) -> bool:
-        """Whether computing a map again in `k` kernels moves no more bytes than storing it, and is little work."""
+    def cheap(self, p: PlanNode, readers: set[int], consumers_of: list[set[int]]) -> bool:
+        """Whether computing a map again in its readers moves no more bytes than storing it, and is little work.
+
+        What all the readers read anyway costs nothing.
+        """
+        k = len(readers)
         if self.recipe[p.number] > MAX_RECIPE:
             return False
         made_of: dict[int, int] = {}
@@ -510,7 +514,7 @@ class Fuser:
                     continue
                 if x.kind in (MAP, VIEW):
                     stack.append(x)
-                else:
+                elif not readers <= consumers_of[x.number]:
                     made_of[x.number] = self.bytes_of(x)
         return k * sum(made_of.values()) <= (1 + k) * self.bytes_of(p)
 
