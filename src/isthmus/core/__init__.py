@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import e, inf, nan, pi
 
 from isthmus import methods as _methods  # noqa: F401  (fastens the methods of array)
-from isthmus.core import cuda, metal
+from isthmus.core import cuda, metal, random
 from isthmus.graph.array import array
 from isthmus.graph.device import (
     Device,
