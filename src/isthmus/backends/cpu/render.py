@@ -15,7 +15,21 @@ from typing import NamedTuple
 from isthmus.backends.cpu.compile import compile_module
 from isthmus.backends.cpu.render_column import block_entry, blocks_finish_entry, tile_entry, tile_lanes
 from isthmus.backends.cpu.render_emit import Emitter, Graph, register_bytes
-from isthmus.backends.cpu.render_loops import SHORT, TILES, flat_entry, flat_form, map_entry, natural_lanes, scatter_entry, turned_entry, turned_loads, walk_roots
+from isthmus.backends.cpu.render_loops import (
+    SHORT,
+    STRIP,
+    TILES,
+    flat_entry,
+    flat_form,
+    has_strips,
+    map_entry,
+    natural_lanes,
+    scatter_entry,
+    strips_entry,
+    turned_entry,
+    turned_loads,
+    walk_roots,
+)
 from isthmus.backends.cpu.render_row import (
     BLOCK,
     CELL,
@@ -65,6 +79,7 @@ class Rendered:
         tile = min(16, natural_lanes(self.graph, walk_roots(self.graph, kernel.stages[0])))
         self.turned_sides = (TILES[0] * tile, TILES[1] * tile)
         self.flat = flat_form(self.graph) if kernel.form == "map" else None
+        self.strips = kernel.form == "scatter" and has_strips(self.graph)
         self.lanes = tile_lanes(self.graph) if kernel.form == "column" else 0
         self.bind: Callable[[tuple[int, ...], int], Launch] = {
             "map": self._bind_map,
@@ -124,6 +139,10 @@ class Rendered:
         return Launch(((address, units, self.grain(units, down * across * self.cost * 2, threads)),), 0, (0, 0))
 
     def _bind_scatter(self, sizes: tuple[int, ...], threads: int) -> Launch:
+        if self.strips:
+            (address,) = self.addresses.get("strips") or self.variant("strips", lambda: [strips_entry(self.graph, self.name)])
+            units = -(-sizes[-1] // STRIP)
+            return Launch(((address, units, self.grain(units, prod(sizes) // units * self.cost, threads)),), 0, (0, 0))
         (address,) = self.addresses.get("scatter") or self.variant("scatter", lambda: [scatter_entry(self.graph, self.name)])
         units = prod(sizes)
         return Launch(((address, units, units),), 0, (0, 0))

@@ -566,8 +566,7 @@ class Emitter:
             bits = self.op(f"shl {vector_type('i32', lanes)} {wide}, {self.splat('i32', '16', lanes)}")
             return Value(self.cast_text("bitcast", "i32", bits, "float", lanes), dtype, lanes)
         if dtype is float16:
-            half = self.cast_text("bitcast", "i16", raw, "half", lanes)
-            return Value(self.cast_text("fpext", "half", half, "float", lanes), dtype, lanes)
+            return Value(self.from_float16(raw, lanes), dtype, lanes)
         return Value(raw, dtype, lanes, imag)
 
     def to_memory(self, value: Value) -> str:
@@ -580,8 +579,24 @@ class Emitter:
             high = self.op(f"lshr {vector_type('i32', lanes)} {bits}, {self.splat('i32', '16', lanes)}")
             return self.cast_text("trunc", "i32", high, "i16", lanes)
         if dtype is float16:
-            return self.cast_text("bitcast", "half", self.cast_text("fptrunc", "float", value.name, "half", lanes), "i16", lanes)
+            return self.to_float16(value.name, lanes)
         return value.name
+
+    def from_float16(self, raw: str, lanes: int) -> str:
+        if has_float16():
+            return self.cast_text("fpext", "half", self.cast_text("bitcast", "i16", raw, "half", lanes), "float", lanes)
+        return self.call_math("f16_to_f32", "f16", vector_type("float", lanes), vector_type("i16", lanes), [raw], lanes)
+
+    def to_float16(self, name: str, lanes: int) -> str:
+        if has_float16():
+            return self.cast_text("bitcast", "half", self.cast_text("fptrunc", "float", name, "half", lanes), "i16", lanes)
+        return self.call_math("f32_to_f16", "f32", vector_type("i16", lanes), vector_type("float", lanes), [name], lanes)
+
+    def call_math(self, op: str, code: str, result: str, ty: str, names: list[str], lanes: int) -> str:
+        symbol, definitions = mathlib.function(op, code, max(lanes, 1))
+        for text in definitions:
+            self.declare(text)
+        return self.op(f"call {result} @{symbol}({', '.join(f'{ty} {n}' for n in names)})")
 
     def store(self, store: Store) -> None:
         self.put(self.kernel.buffers[store.buffer], store.buffer, store.index, self.of(store.value), self.of(store.mask) if store.mask is not None else None, store.combine)
@@ -595,7 +610,6 @@ class Emitter:
             else:
                 self.put_one(dtype, base, value, combine)
             return
-        assert combine is None
         value = self.widen(value, self.lanes)
         mask = self.both(self.mask, self.widen(guard, self.lanes).name if guard else None)
         stride = self.stride_of(index)
@@ -603,6 +617,8 @@ class Emitter:
         if not varying and isinstance(stride, int) and stride in (1, -1):
             if stride == 1:
                 pointer = self.element(dtype, base, self.vector_start)
+                if combine is not None:
+                    value = self.apply(COMBINE[combine], self.load_run(dtype, pointer, mask), value)
             else:
                 first = self.int("sub", str(1 - n), self.vector_start)
                 pointer = self.op(f"getelementptr {'i64' if dtype is complex64 else ty}, ptr {base}, i64 {first}")
@@ -616,6 +632,7 @@ class Emitter:
             else:
                 self.write(ty, n, dtype.size, self.to_memory(value), pointer, mask)
             return
+        assert combine is None
         pointers = self.addresses(dtype, base, varying, stride)
         if dtype is complex64:
             self.scatter(ty, 4, value.name, pointers, mask)
@@ -626,8 +643,7 @@ class Emitter:
     def put_one(self, dtype: Dtype, pointer: str, value: Value, combine: str | None) -> None:
         if combine is not None:
             old = self.load_one(dtype, pointer, None)
-            function = {"add": scalar.add, "mul": scalar.mul, "max": scalar.max_, "min": scalar.min_}[combine]
-            value = self.apply(function, old, value)
+            value = self.apply(COMBINE[combine], old, value)
         align = 4 if dtype is complex64 else dtype.size
         self.do(f"store {memory_type(dtype)} {self.to_memory(value)}, ptr {pointer}, align {align}")
         if dtype is complex64:
@@ -767,10 +783,7 @@ class Emitter:
         if op == "copysign":
             return call("copysign")
         assert op in _MATH or op in ("idiv", "imod", "ipow"), f"primitive {op} of {kind.name}"
-        symbol, definitions = mathlib.function(op, math_code(kind), max(lanes, 1))
-        for text in definitions:
-            self.declare(text)
-        return plain(f"call {ty} @{symbol}({', '.join(f'{ty} {n}' for n in names)})")
+        return Value(self.call_math(op, math_code(kind), ty, ty, names, lanes), dtype, lanes)
 
     def float_extreme(self, op: str, a: Value, b: Value) -> Value:
         """NaN if either is: the machine's instruction gives `b` where either is NaN, so `a` alone is looked at."""
@@ -849,8 +862,7 @@ class Emitter:
         lanes = x.lanes
         f, i, c = (vector_type(t, lanes) for t in ("float", "i32", "i1"))
         if to is float16:
-            half = self.cast_text("fptrunc", "float", x.name, "half", lanes)
-            return Value(self.cast_text("fpext", "half", half, "float", lanes), to, lanes)
+            return Value(self.from_float16(self.to_float16(x.name, lanes), lanes), to, lanes)
         bits = self.op(f"bitcast {f} {x.name} to {i}")
         last = self.op(f"and {i} {self.op(f'''lshr {i} {bits}, {self.splat('i32', '16', lanes)}''')}, {self.splat('i32', '1', lanes)}")
         up = self.op(f"add {i} {self.op(f'''add {i} {bits}, {self.splat('i32', '32767', lanes)}''')}, {last}")
@@ -882,6 +894,7 @@ class Emitter:
         return self.from_memory(raw if have == want else self.cast_text("bitcast", have, raw, want, lanes), to, lanes)
 
 
+COMBINE = {"add": scalar.add, "mul": scalar.mul, "max": scalar.max_, "min": scalar.min_}
 _SUFFIX = {"float": "f32", "double": "f64", **{f"i{b}": f"i{b}" for b in (1, 8, 16, 32, 64)}}
 
 
@@ -892,6 +905,11 @@ def vector_type(ty: str, lanes: int) -> str:
 def suffix_of(dtype: Dtype, lanes: int) -> str:
     ty = _SUFFIX[register_type(dtype)]
     return f"v{lanes}{ty}" if lanes else ty
+
+
+def has_float16() -> bool:
+    """Whether the machine converts float16; LLVM would call functions that are not there."""
+    return host().has("f16c") or host().has("neon")
 
 
 def math_code(dtype: Dtype) -> str:

@@ -398,6 +398,78 @@ def flat_entry(graph: Graph, flat: Flat, symbol: str, general: str) -> Emitter:
     return out
 
 
+# -- scatter
+
+
+STRIP = 64  # places of the last axis that a unit of `strips_entry` takes
+
+
+def has_strips(graph: Graph) -> bool:
+    """Whether a scatter's last axis can be done in vectors: its one store lies densely along it."""
+    kernel = graph.kernel
+    (stage,) = kernel.stages
+    if not kernel.axes or len(stage.stores) != 1:
+        return False
+    (store,) = stage.stores
+    last = len(kernel.axes) - 1
+    if any(node.op == "load" and node.attr.buffer == store.buffer for node in graph.nodes):
+        return False
+    if any(last in graph.nodes[graph.number(e)].deps for e, _ in store.index.values):
+        return False
+    stride = dict(store.index.terms).get(last, 0)
+    return isinstance(stride, int) and stride == 1
+
+
+def strips_entry(graph: Graph, symbol: str) -> Emitter:
+    """Units are strips of the last axis; each walks all other places in order, so what meets, meets in order.
+
+    Strips are independent if rows of the target do not overlap; where they may (a stride below the last axis's size),
+    the first unit does all.
+    """
+    kernel = graph.kernel
+    stage = kernel.stages[0]
+    (store,) = stage.stores
+    out = Emitter(graph, symbol, 2)
+    wanted = walk_roots(graph, stage)
+    last = len(kernel.axes) - 1
+    outer = list(range(last))
+    out.lanes, out.vector_axis = natural_lanes(graph, wanted), last
+    size = out.size(last)
+    strides = [out.number(s) for k, s in store.index.terms if k != last] + [out.number(s) for _, s in store.index.values]
+    apart = "true"
+    least = strides[0] if strides else ""
+    for stride in strides[1:]:
+        least = out.least(least, stride)
+    if strides:
+        wide = out.op(f"icmp sge i64 {least}, {size}")
+        safe = out.op(f"select i1 {wide}, i64 {least}, i64 1")
+        rest = "0"
+        for stride in strides:
+            rest = out.int("or", rest, out.int("urem", stride, safe)) if rest != "0" else out.int("urem", stride, safe)
+        apart = out.op(f"and i1 {wide}, {out.op(f'icmp eq i64 {rest}, 0')}")
+    strips = out.op(f"udiv i64 {out.op(f'add i64 {size}, {STRIP - 1}')}, {STRIP}")
+    nothing = out.op(f"select i1 {out.op('icmp eq i64 %begin, 0')}, i64 {strips}, i64 0")
+    begin = out.op(f"select i1 {apart}, i64 %begin, i64 0")
+    end = out.op(f"select i1 {apart}, i64 %end, i64 {nothing}")
+    start = out.int("mul", begin, STRIP)
+    stop = out.least(size, out.int("mul", end, STRIP))
+    out.hoist(wanted, set())
+    place = Odometer(out, outer)
+
+    def body() -> None:
+        out.scopes.append({})
+        full_stores(out, stage.stores)
+        out.scopes.pop()
+
+    with out.when(out.op(f"icmp slt i64 {start}, {stop}")), out.loop("0", out.product(outer)):
+        place.read()
+        out.hoist(wanted, set(outer))
+        out.hoist_base(store.buffer, store.index, set(outer))
+        vector_loop(out, start, stop, body)
+        place.step()
+    return out
+
+
 def scatter_entry(graph: Graph, symbol: str) -> Emitter:
     """Units are the places of the frame, walked in order by one thread: stores may meet."""
     kernel = graph.kernel
@@ -406,11 +478,9 @@ def scatter_entry(graph: Graph, symbol: str) -> Emitter:
     if not kernel.axes:
         full_stores(out, stage.stores)
         return out
-    wanted = walk_roots(graph, stage)
     last = len(kernel.axes) - 1
     outer = list(range(last))
-    out.hoist([], set())
-    for k in graph.needed(wanted, lambda k: False):
+    for k in graph.needed(walk_roots(graph, stage), lambda k: False):
         if graph.nodes[k].op in ("const", "param"):
             out.value(k)
     place = Odometer(out, outer)
