@@ -6,6 +6,7 @@ This is also where values are asked for: `item`, printing, NumPy and the other r
 from __future__ import annotations
 
 import ctypes
+import platform
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from isthmus.backends.cpu import memory as cpu_memory
 from isthmus.graph.array import array, special, wrap
+from isthmus.graph.device import as_device, check_available, default_device
 from isthmus.graph.dtype import Dtype, bfloat16
 from isthmus.graph.node import Node
 from isthmus.graph.show import array_text
@@ -330,8 +332,9 @@ def _fasten_buffer_protocol() -> None:
 
 
 def _numpy_for_buffer(a: array) -> Any:
-    found = values(a, export=True)  # no format of the protocol says bfloat16: its bits are given
-    return found.view(np.uint16) if a.dtype is bfloat16 else found
+    if a.dtype is bfloat16:  # so that NumPy goes on to ask __array__, which knows
+        raise BufferError("the buffer protocol has no format for bfloat16; a.view(mx.uint16) has its bits, numpy.array(a) its values.")
+    return values(a, export=True)
 
 
 def _buffer_slot() -> int:
@@ -348,6 +351,34 @@ def _buffer_slot() -> int:
 
 _kept: list[Any] = []
 _fasten_buffer_protocol()
+
+
+# --- the machine ---
+
+
+def device_info(d: Any = None) -> dict[str, Any]:
+    """What is known of a device: its architecture, its name, and for the CPU its memory in bytes.
+
+    Raises:
+        ValueError: the device is not there.
+    """
+    check_available(default_device() if d is None else as_device(d))
+    name = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as file:
+            name = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), name)
+    except OSError:
+        pass
+    return {"architecture": platform.machine(), "device_name": name, "memory_size": cpu_memory.get_memory_limit()}
+
+
+def get_array_buffer_size(a: array) -> int:
+    """The bytes of the memory behind an array, which is evaluated."""
+    eval(a)
+    node = a._node
+    while node.buffer is None and node.inputs:
+        node = node.inputs[0]
+    return 0 if node.buffer is None else int(node.buffer.nbytes)
 
 
 # --- memory ---

@@ -57,8 +57,10 @@ from isthmus.graph.show import PrintOptions, get_printoptions, printoptions, set
 from isthmus.methods import (
     async_eval,
     clear_cache,
+    device_info,
     eval,
     get_active_memory,
+    get_array_buffer_size,
     get_cache_memory,
     get_memory_limit,
     get_peak_memory,

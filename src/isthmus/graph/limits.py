@@ -28,6 +28,8 @@ class finfo:
         ValueError: the dtype is an integer's or bool.
     """
 
+    __slots__ = ("bits", "dtype", "eps", "max", "min", "smallest_normal")
+
     def __init__(self, dtype: Dtype, /) -> None:
         if not isinstance(dtype, Dtype):
             raise TypeError(f"[finfo] a dtype such as mx.float32 is needed; got {dtype!r}.")
@@ -59,6 +61,8 @@ class iinfo:
     Raises:
         ValueError: the dtype is not an integer's.
     """
+
+    __slots__ = ("dtype", "max", "min")
 
     def __init__(self, dtype: Dtype, /) -> None:
         if not isinstance(dtype, Dtype):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from isthmus.graph.array import array
+from isthmus.graph.array import ElementwiseOp, array
 from isthmus.graph.dtype import Dtype
 from isthmus.graph.node import Node
 
@@ -23,6 +23,8 @@ class PrintOptions:
     Args:
         precision: Digits after the point; -1 is six significant digits.
     """
+
+    __slots__ = ("precision",)
 
     def __init__(self, precision: int = -1) -> None:
         self.precision = precision
@@ -90,8 +92,8 @@ def _axis_text(values: Any, dtype: Dtype, indent: int) -> str:
 
 def _number_text(value: Any, dtype: Dtype) -> str:
     if dtype.rank == 3:
-        im = _float_text(float(value.imag))
-        return f"{_float_text(float(value.real))}{im if im.startswith('-') else '+' + im}j".replace("+-", "-")
+        re, im = float(value.real), float(value.imag)
+        return f"{_float_text(re)}{'' if im < 0 else '+'}{_float_text(im)}j"  # MLX writes 1+-0j
     return _float_text(float(value)) if dtype.rank == 2 else str(value)
 
 
@@ -124,7 +126,7 @@ def order(outputs: list[Node]) -> list[Node]:
 def show(*arrays: array | Node) -> str:
     """The graph of arrays as text, without evaluating it.
 
-    A line names a node's dtype, sizes, op and inputs, then its attributes; dynamic numbers stand behind `|`.
+    A line names a node's dtype, sizes, op and arguments, then its attributes; dynamic numbers stand behind `|`.
     """
     return "\n".join(_lines([x._node if isinstance(x, array) else x for x in arrays]))
 
@@ -137,8 +139,12 @@ def _lines(outputs: list[Node]) -> Iterator[str]:
         if node.buffer is not None:
             yield f"{left} = buffer"
             continue
-        words = [node.sig.op.name, *(f"%{number[id(x)]}" for x in node.inputs), *(f"{a}" for a in node.sig.attrs)]
-        numbers = f" | {' '.join(map(str, node.dyn))}" if node.dyn else ""
-        yield f"{left} = {' '.join(words)}{numbers}"
+        op, inputs, numbers = node.sig.op, [f"%{number[id(x)]}" for x in node.inputs], list(map(str, node.dyn))
+        if isinstance(op, ElementwiseOp):  # numbers stand where the user gave them
+            pattern, arrays, given = node.sig.attrs[0], iter(inputs), iter(numbers)
+            words = [next(given) if pattern >> j & 1 else next(arrays) for j in range(op.arity)]
+        else:
+            words = [*inputs, *map(str, node.sig.attrs), *(["|", *numbers] if numbers else [])]
+        yield " ".join([left, "=", op.name, *words])
 
 

@@ -187,6 +187,13 @@ def sign(z: Expr) -> Expr:
     return s.make_complex(s.cast(s.div(x, r), float32), s.cast(s.div(y, r), float32))
 
 
+def square(z: Expr) -> Expr:
+    """`z * z`, its real part as a product so that it does not cancel."""
+    x, y = s.real(z), s.imag(z)
+    xy = s.mul(x, y)
+    return s.make_complex(s.mul(s.sub(x, y), s.add(x, y)), s.add(xy, xy))
+
+
 def isnan(z: Expr) -> Expr:
     return s.or_(s.isnan(s.real(z)), s.isnan(s.imag(z)))
 

@@ -207,6 +207,8 @@ def arange(
         >>> mx.arange(2, 8, 3)
         array([2, 5], dtype=int32)
     """
+    if isinstance(step, Dtype):  # arange(stop, step, dtype)
+        start, stop, step, dtype = 0, start, stop, step
     if stop is None:
         start, stop = 0, start
     elif start is None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from isthmus.graph.array import array, binary, cast_node, number_dtype, special, typed_node, unary, wrap
 from isthmus.graph.dtype import Dtype, bool_, complex64, float32, float64, promote, uint8
+from isthmus.graph.errors import DtypeError
 from isthmus.graph.node import Node, make
 from isthmus.kernel import scalar as s
 from isthmus.kernel.scalar import Expr
@@ -216,10 +217,7 @@ DIVIDE = Elementwise("divide", 2, floating, s.div, [lambda y, a, b: _one_over(b)
 
 
 def _floor_divide(a: Expr, b: Expr) -> Expr:
-    if a.dtype is complex64:
-        q = s.div(a, b)
-        return s.make_complex(s.floor(s.real(q)), s.floor(s.imag(q)))
-    return s.idiv(a, b)
+    return s.div(a, b) if a.dtype is complex64 else s.idiv(a, b)  # complex numbers have no floor; MLX gives a / b
 
 
 FLOOR_DIVIDE = Elementwise("floor_divide", 2, same, widened(_floor_divide))
@@ -270,7 +268,7 @@ def _sign(x: Expr) -> Expr:
 
 ABS = Elementwise("abs", 1, modulus, s.abs_, [lambda y, x: conjugate(sign(x))])
 SIGN = Elementwise("sign", 1, same, _sign)
-SQUARE = Elementwise("square", 1, same, lambda x: s.mul(x, x), [lambda y, x: 2 * x])
+SQUARE = Elementwise("square", 1, same, lambda x: z.square(x) if x.dtype is complex64 else s.mul(x, x), [lambda y, x: 2 * x])
 RECIPROCAL = Elementwise("reciprocal", 1, floating, lambda x: s.div(literal(1, x), x), [lambda y, x: -square(y)])
 SQRT = Steep("sqrt", 1, floating, z.by_dtype(s.sqrt, z.sqrt), [lambda y, x: 0.5 / y])
 
@@ -381,11 +379,11 @@ ISPOSINF = Elementwise("isposinf", 1, comparison, lambda x: s.eq(x, literal(math
 ISNEGINF = Elementwise("isneginf", 1, comparison, lambda x: s.eq(x, literal(-math.inf, x)))
 
 _INTEGERS = "for integers and booleans only; got {dtype}."
-BITWISE_AND = Elementwise("bitwise_and", 2, integral, s.and_, refuse=_INTEGERS, error=RuntimeError)
-BITWISE_OR = Elementwise("bitwise_or", 2, integral, s.or_, refuse=_INTEGERS, error=RuntimeError)
-BITWISE_XOR = Elementwise("bitwise_xor", 2, integral, s.xor, refuse=_INTEGERS, error=RuntimeError)
-LEFT_SHIFT = Elementwise("left_shift", 2, shifted, s.shl, refuse=_INTEGERS, error=RuntimeError)
-RIGHT_SHIFT = Elementwise("right_shift", 2, shifted, s.shr, refuse=_INTEGERS, error=RuntimeError)
+BITWISE_AND = Elementwise("bitwise_and", 2, integral, s.and_, refuse=_INTEGERS, error=DtypeError)
+BITWISE_OR = Elementwise("bitwise_or", 2, integral, s.or_, refuse=_INTEGERS, error=DtypeError)
+BITWISE_XOR = Elementwise("bitwise_xor", 2, integral, s.xor, refuse=_INTEGERS, error=DtypeError)
+LEFT_SHIFT = Elementwise("left_shift", 2, shifted, s.shl, refuse=_INTEGERS, error=DtypeError)
+RIGHT_SHIFT = Elementwise("right_shift", 2, shifted, s.shr, refuse=_INTEGERS, error=DtypeError)
 BITWISE_INVERT = Elementwise("bitwise_invert", 1, integral, s.not_, refuse=_INTEGERS)
 
 

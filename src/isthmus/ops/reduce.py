@@ -93,7 +93,7 @@ def _exclusive(x: array) -> array:
 
 # --- records ---
 
-SUM = Reduction(
+SUM: Reduction = Reduction(
     "sum",
     "sum",
     vjp=lambda node, y, ct, wanted: [spread(node, ct)],
@@ -117,7 +117,10 @@ COMPLEX = Elementwise(
 
 
 def reduce_node(op: Reduction, x: Node, axes: tuple[int, ...], dtype: Dtype, stream: Stream) -> Node:
-    """`op` of `x` over `axes` (ascending, not empty)."""
+    """`op` of `x` over `axes` (ascending, not empty). Axes of size 1 are not folded but left out."""
+    for k in axes:
+        if x.shape[k] == 1:
+            return _fold_long_axes(op, x, axes, dtype, stream)
     if x.sig.op is TRANSPOSE:
         perm = x.sig.attrs[0]
         base = x.inputs[0]
@@ -128,6 +131,21 @@ def reduce_node(op: Reduction, x: Node, axes: tuple[int, ...], dtype: Dtype, str
         return transpose_node(out, tuple(kept_base.index(k) for k in wanted), stream)
     shape = tuple(n for k, n in enumerate(x.shape) if k not in axes)
     return make(op, (x,), shape, dtype, stream, (axes,))
+
+
+def _fold_long_axes(op: Reduction, x: Node, axes: tuple[int, ...], dtype: Dtype, stream: Stream) -> Node:
+    long = tuple(k for k in axes if x.shape[k] != 1)
+    if not long and op.fold.startswith("arg"):
+        return full_node(tuple(n for k, n in enumerate(x.shape) if k not in axes), 0, dtype, stream)
+    if long:
+        x = reduce_node(op, x, long, dtype, stream)
+    rest = iter(x.shape)
+    shape = []
+    for k in range(len(x.shape) + len(long)):
+        size = 1 if k in long else next(rest)
+        if k not in axes:
+            shape.append(size)
+    return reshape_node(x, tuple(shape), stream)
 
 
 def _is_half(dtype: Dtype) -> bool:
