@@ -45,6 +45,7 @@ from isthmus.kernel.loops import Kernel
 from isthmus.kernel.scalar import is_half
 
 PIECE = 65536  # work of a piece handed to a thread, in additions of float32 or so: some microseconds
+ROW_COST = 64  # of a row beside its places: lanes folded, ends
 KEEP_BYTES = 1 << 18  # longest row whose values are kept in scratch for later stages: within the second cache
 
 
@@ -72,6 +73,7 @@ class Rendered:
         self.sides = [side for stage in kernel.stages for side in stage.sides]
         self.kept = kept_nodes(self.graph) if kernel.form == "row" else []
         self.cost = 1 + sum(self.graph.cost(self.graph.needed(walk_roots(self.graph, stage), lambda k: False)) // 4 for stage in kernel.stages)
+        self.cost += 2 * sum(r.kind.startswith("arg") for stage in kernel.stages for r in stage.reduces)
         self.addresses: dict[str, tuple[int, ...]] = {}
         self.sources: dict[str, str] = {}
         self.n_slots = kernel.n_slots + 3
@@ -167,7 +169,7 @@ class Rendered:
         if found is None:
             found = self.variant(name, lambda: [rows_entry(self.graph, self.name, self.kept if keep else [])])
         stride = -(-kept_bytes // 128) * 128 if keep else 0
-        return Launch(((found[0], rows, self.grain(rows, length * self.cost, threads)),), stride * threads, (stride, 0))
+        return Launch(((found[0], rows, self.grain(rows, (length + ROW_COST) * self.cost, threads)),), stride * threads, (stride, 0))
 
     def _rows_and_sides(self, rows: int, length: int, threads: int, kept_bytes: int) -> Launch:
         kept = self.kept if kept_bytes else []

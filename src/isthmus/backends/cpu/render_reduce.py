@@ -112,11 +112,16 @@ class Accumulator:
             nan = out.op(f"fcmp uno {self.type} {value.name}, {value.name}")
             seen = out.op(f"load {i1}, ptr {self.note}")
             out.do(f"store {i1} {out.op(f'or {i1} {seen}, {nan}')}, ptr {self.note}")
-            closer = out.op(f"fcmp {'ogt' if self.kind == 'max' else 'olt'} {self.type} {value.name}, {old.name}")
-            self.set(out.select(closer, value, old))
+            self.set(self.closer(value, old))
             return
         new = join(out, self.kind, old, value)
         self.set(out.select(mask, new, old) if mask else new)
+
+    def closer(self, a: Value, b: Value) -> Value:
+        """Max or min as the machine has it: `b` where either is NaN."""
+        ty = self.out.type(a.dtype, a.lanes)
+        which = self.out.op(f"fcmp {'ogt' if self.kind == 'max' else 'olt'} {ty} {a.name}, {b.name}")
+        return self.out.select(which, a, b)
 
     def better(self, b: Value, a: Value) -> str:
         """Where `b` takes the place of the earlier `a`."""
@@ -148,7 +153,7 @@ class Accumulator:
     def fold(self) -> tuple[Value, str]:
         """All lanes as one: `l + (l + 16)`, then 8, 4, 2, 1. Gives the value and, for argmax and argmin, its index."""
         out = self.out
-        value, index = self.state()
+        value, index = (self.get(), "") if self.noting else self.state()
         lanes = self.lanes
         while lanes > 1:
             lanes //= 2
@@ -156,12 +161,18 @@ class Accumulator:
             if self.arg:
                 pair = [self.half_of(index, "i32", lanes, part) for part in (0, 1)]
                 value, index = self.pick(low, pair[0], high, pair[1])
+            elif self.noting:
+                value = self.closer(low, high)
             else:
                 value = join(out, self.kind, low, high)
         name = out.op(f"extractelement <1 x {self.ty}> {value.name}, i64 0")
         imag = out.op(f"extractelement <1 x {self.ty}> {value.imag}, i64 0") if value.imag else ""
         if self.arg:
             index = out.op(f"extractelement <1 x i32> {index}, i64 0")
+        if self.noting:
+            notes = out.op(f"load <{self.lanes} x i1>, ptr {self.note}")
+            any_ = out.op(f"icmp ne i{self.lanes} {out.op(f'bitcast <{self.lanes} x i1> {notes} to i{self.lanes}')}, 0")
+            return out.select(any_, Value(literal(float("nan"), self.dtype), self.dtype, 0), Value(name, self.dtype, 0)), ""
         return Value(name, self.dtype, 0, imag), index
 
     def pick(self, a: Value, i: str, b: Value, j: str) -> tuple[Value, str]:
