@@ -651,7 +651,7 @@ def _index_array(k: Any) -> Node:
     """An index array: integers, or booleans."""
     if isinstance(k, (list, tuple)) and not len(k):
         return zeros_node((0,), int32, defaults.stream)
-    node = as_array(k)._node
+    node = array(k)._node if isinstance(k, (list, tuple)) else as_array(k)._node
     dtype = node.sig.dtype
     if dtype.rank > 1:
         raise ValueError(f"[gather] Got indices with invalid dtype. Indices must be integral; got {dtype.name}.")
@@ -672,7 +672,7 @@ def _known(node: Node) -> list[int] | None:
 def _check(index: Node, n: int, axis: int, x: Node) -> None:
     """Refuses indices that are known to be out of range."""
     values = _known(index)
-    if values is None:
+    if values is None or n == 0:
         return
     for value in (min(values), max(values)):
         if not -n <= value < n:
@@ -699,7 +699,7 @@ def _nonzero(x: Node, mask: Node, axis: int | None) -> list[array]:
 def _mask_of(x: Node, key: Any) -> array | None:
     """The mask, if a key is one boolean array (and not a single boolean)."""
     if isinstance(key, (list, np.ndarray)):
-        key = as_array(key)
+        key = array(key)
     if isinstance(key, array) and key.dtype is bool_:
         _check_mask(key._node, x.shape)
         return key
@@ -1000,7 +1000,7 @@ def slice_update(a: array, update: array, start_indices: array, axes: Sequence[i
 
     Args:
         a: Any shape.
-        update: The part; broadcasts with the axes of `a` that are not in `axes`... and gets its dtype.
+        update: The part; at most as large as `a`, along each axis; it gets the dtype of `a`.
         start_indices: Where the part begins, along each of `axes`; held so that it lies within `a`.
         axes: The axes; the part begins at 0 along the others.
 
