@@ -78,6 +78,29 @@ class Op:
     def __repr__(self) -> str:
         return self.name
 
+    # What every record answers; the families say how (ops/families.py).
+
+    def lower(self, ctx: Any, node: Any, place: Any) -> Any:
+        """The scalar expression of the output at a place, for VIEW and MAP kinds."""
+        raise AssertionError(f"{self.name} has no scalar form")
+
+    def demands(self, node: Any) -> Any:
+        """Which axes must be equal: `([(input, axis), ...], [output axis, ...])`, equal in product; two inputs and no
+        output axis: those two are equal. What is not demanded here keeps maps from fusing, nothing worse."""
+        return []
+
+    def vjp(self, node: Node, y: Any, ct: Any, wanted: Any) -> Any:
+        """The cotangents of the inputs."""
+        raise ValueError(f"[vjp] {self.name} has no derivative.")
+
+    def jvp(self, node: Node, y: Any, tangents: Any) -> Any:
+        """The tangent of the output, or None."""
+        raise ValueError(f"[jvp] {self.name} has no derivative.")
+
+    def vmap(self, node: Node, args: Any, batched: Any) -> Any:
+        """The output with a batch axis in front."""
+        raise ValueError(f"[vmap] {self.name} has no batch form.")
+
 
 OPS: Final[list[Op]] = []
 

@@ -38,27 +38,6 @@ Demand = tuple[list[tuple[int, int]], list[int]]
 Cotangents = Sequence[Any]
 
 
-class Rules(Op):
-    """What every record answers. `lower` is for VIEW and MAP kinds."""
-
-    def lower(self, ctx: Any, node: Any, place: Place) -> Expr:
-        raise AssertionError(f"{self.name} has no scalar form")
-
-    def demands(self, node: Any) -> list[Demand]:
-        """Which axes must be equal: `([(input, axis), ...], [output axis, ...])`, equal in product; two inputs and no
-        output axis: those two are equal. What is not demanded here keeps maps from fusing, nothing worse."""
-        return []
-
-    def vjp(self, node: Node, y: array, ct: array, wanted: Sequence[bool]) -> Cotangents:
-        raise ValueError(f"[vjp] {self.name} has no derivative.")
-
-    def jvp(self, node: Node, y: array, tangents: Sequence[array | None]) -> array | None:
-        raise ValueError(f"[jvp] {self.name} has no derivative.")
-
-    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> array:
-        raise ValueError(f"[vmap] {self.name} has no batch form.")
-
-
 # --- dtype rules of element-wise ops: common dtype of the arguments -> (dtype computed in, dtype of the result) ---
 
 DtypeRule = Callable[[Dtype], tuple[Dtype, Dtype] | None]
@@ -99,7 +78,7 @@ def logical(d: Dtype) -> tuple[Dtype, Dtype] | None:
     return bool_, bool_
 
 
-class Elementwise(ElementwiseOp, Rules):
+class Elementwise(ElementwiseOp):
     """Acts on each place alone.
 
     Args:
@@ -240,7 +219,7 @@ def _fit(ct: array, x: Node) -> array:
     return ct if ct.dtype is x.sig.dtype else wrap(cast_node(ct._node, x.sig.dtype, x.sig.stream))
 
 
-class Linear(Rules):
+class Linear(Op):
     """Linear in its one array input: a view or a move of elements, its tangent is itself.
 
     Args:
@@ -294,13 +273,13 @@ class Linear(Rules):
         return wrap(make(self, (args[0]._node,), shape, args[0].dtype, node.sig.stream, attrs, dyn))
 
 
-class Move(Rules):
+class Move(Op):
     """Reads inputs at computed places (pad, concatenate, take, iota, random bits): every rule is written in the record.
 
     Args:
         lower: `(ctx, node, place) -> Expr`.
         vjp, jvp, vmap: As in the module's text; None where there is no derivative (the gradient is zero).
-        demands: As `Rules.demands`.
+        demands: As `Op.demands`.
         aligned: `(node, k) -> output axis of each axis of input k`, for inputs read at the output's own place; None
             for inputs read elsewhere.
         weight: About how many element-wise ops one value costs.
@@ -341,7 +320,7 @@ class Move(Rules):
         return self.rules[2](node, args, batched)
 
 
-class Reduction(Rules):
+class Reduction(Op):
     """Folds axes away: node attrs are `(axes,)`, ascending; the output has the remaining axes.
 
     Args:
@@ -369,14 +348,14 @@ class Reduction(Rules):
         return wrap(make(self, (args[0]._node,), (args[0].shape[0], *node.shape), node.sig.dtype, node.sig.stream, (axes,), ()))
 
 
-class Update(Rules):
+class Update(Op):
     """Writes input 1 into a copy of input 0 (or into input 0 itself, where nobody else can see): slice update, scatter.
 
     Args:
         combine: None to overwrite, or add, mul, max, min; may depend on the node: `(node) -> str | None`.
         write: Where input 1's element goes: `(ctx, node, place of input 1) -> (place in input 0, mask or None)`.
         serial: Whether two elements may go to one place, so that order matters.
-        demands: As `Rules.demands`.
+        demands: As `Op.demands`.
     """
 
     def __init__(
@@ -411,7 +390,7 @@ class Update(Rules):
         return self.rules[2](node, args, batched)
 
 
-class Opaque(Rules):
+class Opaque(Op):
     """Computed by a library entry of the backend (matmul, sort, ...): every rule stands in the record."""
 
     def __init__(

@@ -24,13 +24,13 @@ def backward(outputs: Sequence[Node], cotangents: Sequence[array], sources: Sequ
     nodes, inputs = found.nodes, found.inputs
     cts: list[Any] = [None] * len(nodes)
     first = len(sources)
-    for at, ct in zip(found.outputs, cotangents, strict=True):
+    for at, seed in zip(found.outputs, cotangents, strict=True):
         if at >= 0:
-            cts[at] = ct if cts[at] is None else cts[at] + ct
+            cts[at] = seed if cts[at] is None else cts[at] + seed
     one = [True]
     try:
         for k in range(len(nodes) - 1, first - 1, -1):
-            ct = cts[k]
+            ct: Any = cts[k]
             if ct is None:
                 continue
             cts[k] = None

@@ -12,9 +12,8 @@ from typing import Any
 
 from isthmus.graph.array import array, node_of, wrap
 from isthmus.graph.errors import AxisError
-from isthmus.graph.node import TRACE, Node, make, placeholder
+from isthmus.graph.node import TRACE, Node, Op, make, placeholder
 from isthmus.graph.tree import array_leaf, leaves, map_leaves, prefix_leaves, rebuild
-from isthmus.ops.families import Rules
 from isthmus.ops.move import CONCATENATE, broadcast_node_by, reshape_node, slice_node, transpose_node
 from isthmus.transforms.trace import checked_callable, order
 
@@ -31,7 +30,7 @@ def batched_forward(outputs: Sequence[Node], values: Sequence[array], sources: S
             batched = [a >= 0 for a in above]
             args = [out[a] if a >= 0 else wrap(x) for a, x in zip(above, y.inputs, strict=True)]
             op: Any = y.sig.op
-            if type(op).vmap is Rules.vmap or (hasattr(op, "rules") and len(op.rules) > 2 and op.rules[2] is None):
+            if type(op).vmap is Op.vmap or (hasattr(op, "rules") and len(op.rules) > 2 and op.rules[2] is None):
                 out.append(one_by_one(y, args, batched))
             else:
                 out.append(op.vmap(y, args, batched))
