@@ -589,7 +589,9 @@ def operand(x: PlanNode, stored: set[int]) -> Operand:
 
 def transposed(o: Operand) -> bool:
     """Whether a matrix operand's unit stride is along its last axis but one."""
-    return o.strides[-1].terms != ONE.terms and o.strides[-2].terms == ONE.terms
+    row, col = o.strides[-2], o.strides[-1]
+    # A single row (stride 0) whose elements lie apart is read as a column of them.
+    return col.terms != ONE.terms and (row.terms == ONE.terms or (not row.terms and bool(col.terms)))
 
 
 def fits_library(o: Operand, p: PlanNode, k: int) -> bool:
