@@ -100,7 +100,10 @@ def as_shape(op: str, shape: Any) -> tuple[int, ...]:
 def as_ints(op: str, name: str, values: Any) -> tuple[int, ...]:
     """An integer or a sequence of integers, as a tuple."""
     if isinstance(values, Sequence):
-        return tuple(v if type(v) is int else as_int(op, name, v) for v in values)
+        for v in values:
+            if type(v) is not int:
+                return tuple([as_int(op, name, v) for v in values])
+        return tuple(values)
     return (as_int(op, name, values),)
 
 

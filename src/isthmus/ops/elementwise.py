@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from isthmus.graph.array import array, binary, cast_node, number_dtype, special, typed_node, unary, wrap
+from isthmus.graph.array import array, binary, cast_node, elementwise_node, number_dtype, special, typed_node, unary, wrap
 from isthmus.graph.dtype import Dtype, bool_, complex64, float32, float64, promote, uint8
 from isthmus.graph.errors import DtypeError
 from isthmus.graph.node import Node, make
@@ -1349,26 +1349,25 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /, *, stream: Stream
         array([1, 0], dtype=float32)
     """
     at = stream_of(stream)
-    number_x, number_y = _is_number(x), _is_number(y)
-    if number_x and number_y:
-        number_x = number_y = False
-    if not number_x:
-        x = as_array(x)
-    if not number_y:
-        y = as_array(y)
-    if number_x:
-        dtype = number_dtype(x, y._node.sig.dtype)
-    elif number_y:
-        dtype = number_dtype(y, x._node.sig.dtype)
-    else:
-        dtype = promote(x._node.sig.dtype, y._node.sig.dtype)
     if not isinstance(condition, array):
         condition = as_array(condition)
+    if not isinstance(x, array):
+        if not isinstance(x, (int, float, complex)) or not isinstance(y, array):
+            x = as_array(x)
+    if not isinstance(y, array) and not isinstance(y, (int, float, complex)):
+        y = as_array(y)
+    if not isinstance(x, array):
+        dtype = number_dtype(x, y._node.sig.dtype)
+    elif not isinstance(y, array):
+        dtype = number_dtype(y, x._node.sig.dtype)
+    else:
+        c, p, q = condition._node, x._node, y._node
+        dtype = p.sig.dtype
+        if dtype is not q.sig.dtype:
+            dtype = promote(dtype, q.sig.dtype)
+        elif c.sig.dtype is bool_ and c.shape == p.shape == q.shape:
+            return wrap(elementwise_node(SELECT, (c, p, q), (), 0, dtype, p.shape, at))
     return wrap(typed_node(SELECT, (condition, x, y), [bool_, dtype, dtype], dtype, at))
-
-
-def _is_number(x: Any) -> bool:
-    return isinstance(x, (int, float, complex))
 
 
 def nan_to_num(

@@ -209,7 +209,7 @@ def broadcast_node_by(x: Node, axes: tuple[int, ...], shape: tuple[int, ...], st
     """`x` repeated: output axis k of `shape` is axis `axes[k]` of `x`, or new where that is -1."""
     if x.sig.op is BROADCAST:
         inner = x.sig.attrs[0]
-        x, axes = x.inputs[0], tuple(inner[a] if a >= 0 else -1 for a in axes)
+        x, axes = x.inputs[0], tuple([inner[a] if a >= 0 else -1 for a in axes])
     return make(BROADCAST, (x,), shape, x.sig.dtype, stream, (axes,))
 
 
@@ -218,8 +218,11 @@ def broadcast_node(x: Node, shape: tuple[int, ...], stream: Stream) -> Node:
     if x.shape == shape:
         return x
     gap = len(shape) - len(x.shape)
-    axes = tuple(-1 if k < gap or (x.shape[k - gap] == 1 and shape[k] != 1) else k - gap for k in range(len(shape)))
-    return broadcast_node_by(x, axes, shape, stream)
+    axes = [-1] * len(shape)
+    for k, n in enumerate(x.shape):
+        if n != 1 or shape[k + gap] == 1:
+            axes[k + gap] = k
+    return broadcast_node_by(x, tuple(axes), shape, stream)
 
 
 def broadcast_to_node(op: str, x: Node, shape: tuple[int, ...], stream: Stream) -> Node:
@@ -344,7 +347,7 @@ def _pad_again(node: Node, x: array) -> array:
     return wrap(make(PAD, (x._node,), node.shape, x.dtype, node.sig.stream, node.sig.attrs, node.dyn))
 
 
-PAD = Move(
+PAD: Move = Move(
     "pad",
     lower=_pad_lower,
     vjp=lambda node, y, ct, wanted: [wrap(slice_node(ct._node, node.sig.attrs[0], node.dyn, node.inputs[0].shape, node.sig.stream))],
@@ -362,7 +365,9 @@ PAD = Move(
 def _concatenate_lower(ctx: Any, node: Any, place: Place) -> s.Expr:
     axis = node.attrs[0]
     at = ctx.index(place[axis])
-    begin, value = ZERO, None
+    begin = ZERO
+    value: Any = None
+    mask: Any
     for k, x in enumerate(node.inputs):
         end = begin + x.sizes[axis]
         mask = None
@@ -374,7 +379,8 @@ def _concatenate_lower(ctx: Any, node: Any, place: Place) -> s.Expr:
         part = ctx.read(node, k, (*place[:axis], place[axis].shift(begin.times(-1)), *place[axis + 1 :]), mask)
         value = part if value is None else s.select(mask, part, value)
         begin = end
-    return value
+    assert value is not None
+    return value  # type: ignore[no-any-return]
 
 
 def _concatenate_vjp(node: Node, y: array, ct: array, wanted: Any) -> list[array | None]:
@@ -554,17 +560,21 @@ def reshape(a: ArrayLike, /, shape: Any, *, stream: StreamOrDevice = None) -> ar
     x = as_node(a)
     sizes = as_ints("reshape", "a size", shape)
     n = size_of(x.shape)
-    if -1 in sizes:
-        known = 1
-        for size in sizes:
-            known *= size if size != -1 else 1
-        if sizes.count(-1) > 1:
-            raise ValueError(f"[reshape] only one size can be -1; got {show_shape(sizes)}.")
+    known, inferred = 1, -1
+    for k, size in enumerate(sizes):
+        if size < 0:
+            if size != -1 or inferred >= 0:
+                raise ValueError(f"[reshape] sizes must not be negative but for one -1; got {show_shape(sizes)}.")
+            inferred = k
+        else:
+            known *= size
+    if inferred >= 0:
         if known == 0:
             raise ValueError(f"[reshape] -1 cannot be inferred beside a size of 0 in {show_shape(sizes)}.")
-        sizes = tuple(n // known if size == -1 else size for size in sizes)
-    if size_of(sizes) != n or (sizes and builtins.min(sizes) < 0):
-        raise ValueError(f"[reshape] an array of size {n} has no shape {show_shape(as_ints('reshape', 'a size', shape))}; its shape is {show_shape(x.shape)}.")
+        sizes = (*sizes[:inferred], n // known, *sizes[inferred + 1 :])
+        known *= n // known
+    if known != n:
+        raise ValueError(f"[reshape] an array of shape {show_shape(x.shape)} has {n} elements; shape {show_shape(sizes)} has {known}.")
     return wrap(reshape_node(x, sizes, stream_of(stream)))
 
 

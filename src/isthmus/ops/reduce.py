@@ -129,14 +129,20 @@ def reduce_node(op: Reduction, x: Node, axes: tuple[int, ...], dtype: Dtype, str
         kept_base = [k for k in range(len(perm)) if k not in folded]
         wanted = [perm[k] for k in range(len(perm)) if k not in axes]
         return transpose_node(out, tuple(kept_base.index(k) for k in wanted), stream)
-    shape = tuple(n for k, n in enumerate(x.shape) if k not in axes)
-    return make(op, (x,), shape, dtype, stream, (axes,))
+    return make(op, (x,), without(x.shape, axes), dtype, stream, (axes,))
+
+
+def without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """`shape` without `axes`, which ascend."""
+    for k in reversed(axes):
+        shape = shape[:k] + shape[k + 1 :]
+    return shape
 
 
 def _fold_long_axes(op: Reduction, x: Node, axes: tuple[int, ...], dtype: Dtype, stream: Stream) -> Node:
     long = tuple(k for k in axes if x.shape[k] != 1)
     if not long and op.fold.startswith("arg"):
-        return full_node(tuple(n for k, n in enumerate(x.shape) if k not in axes), 0, dtype, stream)
+        return full_node(without(x.shape, axes), 0, dtype, stream)
     if long:
         x = reduce_node(op, x, long, dtype, stream)
     rest = iter(x.shape)
@@ -168,7 +174,7 @@ def _fold_node(op: Reduction, x: Node, axes: tuple[int, ...], identity: int, str
         return x
     dtype = x.sig.dtype
     if 0 in x.shape:
-        shape = tuple(n for k, n in enumerate(x.shape) if k not in axes)
+        shape = without(x.shape, axes)
         return full_node(shape, float(identity) if dtype.rank == 2 else identity, dtype, stream)
     if dtype is complex64:
         return _complex_fold(op, x, axes, stream)
