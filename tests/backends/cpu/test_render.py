@@ -588,6 +588,173 @@ def test_softmax_over_the_first_axis():
         check(kernel, [n, columns], [sample(float32, n * columns, 0, False), np.zeros(n * columns, np.float32)], [n, columns], 4)
 
 
+# -- kernels drawn at random: everything beside everything
+
+class Draw:
+    """A kernel over random sizes, with random expressions of loads of every kind."""
+
+    def __init__(self, seed, form):
+        self.rng = np.random.default_rng(seed)
+        self.form = form
+        n_axes = int(self.rng.integers(1, 4)) if form in ("map", "row") else int(self.rng.integers(2, 4))
+        reduced = [form == "row" and (k == n_axes - 1 or bool(self.rng.integers(0, 2))) for k in range(n_axes)]
+        if form == "column":
+            reduced = [bool(self.rng.integers(0, 2)) for _ in range(n_axes - 1)] + [False]
+            reduced[int(self.rng.integers(0, n_axes - 1))] = True
+        self.reduced = reduced
+        top = int(self.rng.choice([3, 20, 90])) if n_axes > 1 else int(self.rng.choice([7, 300, 20000]))
+        self.sizes = [int(self.rng.integers(1, top + 1)) for _ in range(n_axes)]
+        if form == "column":
+            self.sizes[reduced.index(True)] = int(self.rng.integers(1, 200))
+        self.dtypes, self.arrays, self.slots = [], [], []
+        self.rows = []
+
+    def pick(self, *options):
+        return options[int(self.rng.integers(0, len(options)))]
+
+    def slot(self, value):
+        self.slots.append(value)
+        return ("slot", len(self.slots) - 1)
+
+    def access(self, axes, shuffle=True, dense=False):
+        """Terms of a new dense array over `axes`, in some order of memory, and its number of places."""
+        order = list(axes)
+        if shuffle and not dense and self.rng.integers(0, 3) == 0:
+            self.rng.shuffle(order)
+        terms, stride = [], 1
+        for k in reversed(order):
+            literal = stride == 1
+            terms.append((k, 1 if literal else self.slot(stride)))
+            stride *= self.sizes[k]
+        return tuple(sorted(terms)), stride
+
+    def leaf(self, dtype, axes):
+        kind = int(self.rng.integers(0, 10))
+        if kind == 0:
+            return s.const(self.pick(0, 1, 2, 3), dtype)
+        if kind == 1 and axes:
+            return s.cast(axis(self.pick(*axes)), dtype)
+        if kind == 2 and self.rows:
+            return s.cast(self.pick(*self.rows), dtype)
+        chosen = [k for k in axes if self.rng.integers(0, 4)] if self.rng.integers(0, 2) else list(axes)
+        terms, n = self.access(chosen)
+        offset = 0
+        if kind == 3 and chosen == list(axes) and chosen and terms[-1][1] == 1:
+            terms = (*terms[:-1], (terms[-1][0], -1))
+            offset = self.slot(self.sizes[terms[-1][0]] - 1)
+        mask = None
+        if kind in (4, 5) and axes:
+            mask = s.lt(axis(self.pick(*axes)), s.index_const(int(self.rng.integers(0, 20))))
+        values = ()
+        if kind in (5, 6):
+            ids_terms, m = self.access([k for k in axes if self.rng.integers(0, 2)])
+            ids = self.buffer(int32, self.rng.integers(0, 4, m).astype(np.int32))
+            values = ((s.cast(Expr("load", int32, (), Load(ids, Index(0, ids_terms))), int64), self.slot(n)),)
+            n *= 4
+        data = sample(dtype, n, int(self.rng.integers(0, 1000)), False)
+        if dtype.rank >= 2 and dtype is not complex64:
+            data = data.clip(-4, 4).astype(dtype.numpy)
+        return Expr("load", dtype, (), Load(self.buffer(dtype, data), Index(offset, terms, values), mask))
+
+    def buffer(self, dtype, data):
+        self.dtypes.append(dtype)
+        self.arrays.append(data)
+        return len(self.arrays) - 1
+
+    def value(self, dtype, axes, depth=3):
+        if depth == 0 or self.rng.integers(0, 6) == 0:
+            return self.leaf(dtype, axes)
+        kind = int(self.rng.integers(0, 8))
+        if kind == 0:
+            condition = s.lt(self.value(int32, axes, depth - 1), self.value(int32, axes, depth - 1))
+            return s.select(condition, self.value(dtype, axes, depth - 1), self.value(dtype, axes, depth - 1))
+        if kind == 1 and dtype.rank == 2:
+            return s.cast(self.value(self.pick(int32, float32, bfloat16, float16, uint8, bool_), axes, depth - 1), dtype)
+        if kind == 2 and dtype.rank == 2 and dtype is not complex64:
+            return self.pick(s.sqrt, s.abs_, s.neg, s.floor)(self.value(dtype, axes, depth - 1))
+        if kind == 3 and dtype is not bool_:
+            return self.pick(s.max_, s.min_)(self.value(dtype, axes, depth - 1), self.value(dtype, axes, depth - 1))
+        if kind == 4 and dtype is bool_:
+            return s.le(self.value(float32, axes, depth - 1), self.value(float32, axes, depth - 1))
+        return self.pick(s.add, s.sub, s.mul)(self.value(dtype, axes, depth - 1), self.value(dtype, axes, depth - 1))
+
+    def output(self, dtype, axes, value, full=True):
+        terms, n = self.access(axes, dense=bool(self.rng.integers(0, 3)))
+        mask = self.value(bool_, axes, 1) if self.rng.integers(0, 6) == 0 else None
+        return Store(self.buffer(dtype, np.zeros(n, dtype.numpy)), Index(0, terms), value, full, mask=mask)
+
+    def kernel(self):
+        every = list(range(len(self.sizes)))
+        parallel = [k for k in every if not self.reduced[k]]
+        stages = []
+        dtypes = (float32, float32, bfloat16, float16, int32, uint8, float64, bool_, int64)
+        for t in range(1 if self.form == "map" else int(self.rng.integers(1, 4))):
+            stores, reduces, sides, new = [], [], [], []
+            if self.form == "map" or self.rng.integers(0, 2):
+                for _ in range(int(self.rng.integers(1, 3))):
+                    dtype = self.pick(*dtypes)
+                    stores.append(self.output(dtype, every, self.value(dtype, every)))
+            if self.form != "map":
+                for _ in range(int(self.rng.integers(0 if stores else 1, 3))):
+                    dtype = self.pick(float32, float32, int32, float64, bool_)
+                    kind = self.pick("any", "all") if dtype is bool_ else self.pick("sum", "sum", "max", "min", "argmax", "argmin", "prod")
+                    if kind == "prod" and dtype is not int32:
+                        kind = "sum"
+                    acc = uint32 if kind.startswith("arg") else dtype
+                    number = len(self.rows) + len(new)
+                    reduces.append(Reduce(number, kind, self.value(dtype, every), acc))
+                    new.append(row(number, acc))
+                if self.form == "row" and self.rng.integers(0, 3) == 0:
+                    terms, n = self.access([k for k in every if self.reduced[k]])
+                    dtype = self.pick(float32, int32)
+                    sides.append(Side(self.buffer(dtype, np.zeros(n, dtype.numpy)), Index(0, terms), self.value(dtype, every)))
+                self.rows += new
+                if self.rows and self.rng.integers(0, 3):
+                    dtype = self.pick(float32, bfloat16, int32)
+                    last = s.cast(self.rows[-1], dtype)
+                    stores.append(self.output(dtype, parallel, s.add(last, self.value(dtype, parallel, 1)), False))
+            stages.append(Stage(tuple(stores), tuple(reduces), tuple(sides)))
+        first = len(self.arrays)
+
+        def real(x):
+            return Slot(first + len(self.sizes) + x[1]) if isinstance(x, tuple) else x
+
+        seen = {}
+
+        def place(index):
+            return Index(real(index.offset), tuple((k, real(st)) for k, st in index.terms), tuple((fix(v), real(st)) for v, st in index.values))
+
+        def fix(e):
+            if id(e) not in seen:
+                if e.op == "load":
+                    load_ = e.attr
+                    made = Expr("load", e.dtype, (), Load(load_.buffer, place(load_.index), None if load_.mask is None else fix(load_.mask)))
+                else:
+                    made = Expr(e.op, e.dtype, tuple(map(fix, e.args)), e.attr)
+                seen[id(e)] = (made, e)
+            return seen[id(e)][0]
+
+        stages = tuple(
+            Stage(
+                tuple(Store(st.buffer, place(st.index), fix(st.value), st.full, None, None if st.mask is None else fix(st.mask)) for st in stage.stores),
+                tuple(Reduce(r.number, r.kind, fix(r.value), r.dtype) for r in stage.reduces),
+                tuple(Side(d.buffer, place(d.index), fix(d.value)) for d in stage.sides),
+            )
+            for stage in stages
+        )
+        axes = tuple(Axis(Slot(first + k), r) for k, r in enumerate(self.reduced))
+        return Kernel(self.form, axes, tuple(self.dtypes), stages, first + len(self.sizes) + len(self.slots))
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("form", ["map", "row", "column"])
+def test_drawn_kernels(form, seed):
+    draw = Draw(seed, form)
+    kernel = draw.kernel()
+    with np.errstate(all="ignore"):
+        check(kernel, [*draw.sizes, *draw.slots], draw.arrays, draw.sizes)
+
+
 # -- scatter
 
 @pytest.mark.parametrize("combine", [None, "add", "mul", "max", "min"])

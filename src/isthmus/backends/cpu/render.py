@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from isthmus.backends.cpu.compile import compile_module
 from isthmus.backends.cpu.render_column import block_entry, blocks_finish_entry, tile_entry, tile_lanes
-from isthmus.backends.cpu.render_emit import Emitter, Graph, register_bytes
+from isthmus.backends.cpu.render_emit import Emitter, Graph, Node, register_bytes
 from isthmus.backends.cpu.render_loops import (
     SHORT,
     STRIP,
@@ -41,7 +41,7 @@ from isthmus.backends.cpu.render_row import (
     split_stage_entry,
 )
 from isthmus.graph.dtype import float32
-from isthmus.kernel.loops import Kernel
+from isthmus.kernel.loops import Kernel, Slot
 from isthmus.kernel.scalar import is_half
 
 PIECE = 65536  # work of a piece handed to a thread, in additions of float32 or so: some microseconds
@@ -74,6 +74,7 @@ class Rendered:
         self.kept = kept_nodes(self.graph) if kernel.form == "row" else []
         self.cost = 1 + sum(self.graph.cost(self.graph.needed(walk_roots(self.graph, stage), lambda k: False)) // 4 for stage in kernel.stages)
         self.cost += 2 * sum(r.kind.startswith("arg") for stage in kernel.stages for r in stage.reduces)
+        self.cost += 4 * sum(node.op == "load" and gathers(node, len(kernel.axes) - 1) for node in self.graph.nodes)
         self.addresses: dict[str, tuple[int, ...]] = {}
         self.sources: dict[str, str] = {}
         self.n_slots = kernel.n_slots + 3
@@ -244,6 +245,11 @@ class Rendered:
         if found is None:
             found = self.variant("tiles", lambda: [tile_entry(self.graph, self.name, lanes)])
         return Launch(((found[0], units, self.grain(units, length * lanes * self.cost, threads)),), 0, (0, 0))
+
+
+def gathers(node: Node, last: int) -> bool:
+    stride = dict(node.attr.index.terms).get(last, 0)
+    return isinstance(stride, Slot) or abs(stride) > 1
 
 
 _rendered: dict[str, Rendered] = {}
