@@ -104,7 +104,7 @@ def train(seed: int = 0, epochs: int = 30, progress: bool = False) -> Result:
             for x, y in batches(x_train, y_train, rng):
                 loss, grads = loss_and_grad_fn(model, x, y)
                 optimizer.update(model, grads)
-                mx.eval(model.parameters(), optimizer.state)
+                mx.eval(model.parameters(), optimizer.state, loss)
                 total += loss.item() * len(x)
                 bar.update()
             result.seconds += time.perf_counter() - start

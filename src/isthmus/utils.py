@@ -240,7 +240,7 @@ def _plain(node: Any) -> Any:
     length = max(items) + 1
     if length > max(LONGEST_LIST, len(items)):
         raise ValueError(f"[tree_unflatten] position {length - 1} in a list of {len(items)} leaves is too far out.")
-    return [items[i] if i in items else {} for i in range(length)]
+    return [items.get(i, {}) for i in range(length)]
 
 
 def _at(trees: tuple[Any, ...], key: Any, caller: str) -> list[Any]:

@@ -1,5 +1,5 @@
 """Layers, losses, initializers, and the gradient of a function of a model."""
 
 from isthmus.nn import init, losses
-from isthmus.nn.layers import *  # noqa: F403
+from isthmus.nn.layers import *
 from isthmus.nn.utils import value_and_grad

@@ -24,6 +24,7 @@ from isthmus.optimizers.schedulers import (
 )
 
 __all__ = [
+    "SGD",
     "AdaDelta",
     "Adafactor",
     "Adagrad",
@@ -35,7 +36,6 @@ __all__ = [
     "Muon",
     "Optimizer",
     "RMSprop",
-    "SGD",
     "clip_grad_norm",
     "cosine_decay",
     "exponential_decay",

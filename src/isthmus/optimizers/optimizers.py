@@ -14,6 +14,7 @@ from isthmus.nn import Module
 from isthmus.utils import tree_flatten, tree_map, tree_merge, tree_unflatten
 
 __all__ = [
+    "SGD",
     "AdaDelta",
     "Adafactor",
     "Adagrad",
@@ -25,7 +26,6 @@ __all__ = [
     "Muon",
     "Optimizer",
     "RMSprop",
-    "SGD",
     "clip_grad_norm",
 ]
 
@@ -189,7 +189,7 @@ class MultiOptimizer(Optimizer):
         ... )
     """
 
-    def __init__(self, optimizers: list[Optimizer], filters: list[Callable[[str, mx.array], bool]] = []) -> None:  # noqa: B006
+    def __init__(self, optimizers: list[Optimizer], filters: list[Callable[[str, mx.array], bool]] = []) -> None:
         super().__init__()
         self._state = {}
         if len(filters) != len(optimizers) - 1:
@@ -402,7 +402,7 @@ class Adam(Optimizer):
     def __init__(
         self,
         learning_rate: Rate,
-        betas: list[float] | tuple[float, float] = [0.9, 0.999],  # noqa: B006
+        betas: list[float] | tuple[float, float] = [0.9, 0.999],
         eps: float = 1e-8,
         bias_correction: bool = False,
     ) -> None:
@@ -447,7 +447,7 @@ class AdamW(Adam):
     def __init__(
         self,
         learning_rate: Rate,
-        betas: list[float] | tuple[float, float] = [0.9, 0.999],  # noqa: B006
+        betas: list[float] | tuple[float, float] = [0.9, 0.999],
         eps: float = 1e-8,
         weight_decay: float = 0.01,
         bias_correction: bool = False,
@@ -477,7 +477,7 @@ class Adamax(Adam):
     def __init__(
         self,
         learning_rate: Rate,
-        betas: list[float] | tuple[float, float] = [0.9, 0.999],  # noqa: B006
+        betas: list[float] | tuple[float, float] = [0.9, 0.999],
         eps: float = 1e-8,
     ) -> None:
         super().__init__(learning_rate, betas, eps)
@@ -509,7 +509,7 @@ class Lion(Optimizer):
     def __init__(
         self,
         learning_rate: Rate,
-        betas: list[float] | tuple[float, float] = [0.9, 0.99],  # noqa: B006
+        betas: list[float] | tuple[float, float] = [0.9, 0.99],
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__()

@@ -61,14 +61,15 @@ from isthmus.nn.layers.linear import Bilinear, Identity, Linear
 from isthmus.nn.layers.normalization import LayerNorm, RMSNorm
 
 __all__ = [
-    "Bilinear",
     "CELU",
-    "Dropout",
-    "Dropout2d",
-    "Dropout3d",
     "ELU",
     "GELU",
     "GLU",
+    "SELU",
+    "Bilinear",
+    "Dropout",
+    "Dropout2d",
+    "Dropout3d",
     "HardShrink",
     "HardTanh",
     "Hardswish",
@@ -85,7 +86,6 @@ __all__ = [
     "ReLU",
     "ReLU2",
     "ReLU6",
-    "SELU",
     "Sequential",
     "SiLU",
     "Sigmoid",

@@ -1,0 +1,196 @@
+"""The `isthmus` command: `isthmus doctor`, `isthmus cache`, `isthmus cache clear`, `isthmus --version`.
+
+`doctor` must also run where isthmus itself does not, so nothing of it is imported before it is asked about.
+"""
+
+import argparse
+import ctypes
+import importlib
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from isthmus import __version__
+
+NEEDED = ("numpy", "scipy", "llvmlite", "ml_dtypes", "opt_einsum")
+OPTIONAL = {"examples": ("sklearn", "matplotlib", "tqdm")}
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where the name to install differs from the name to import
+
+
+class Finding(NamedTuple):
+    """A line of the doctor's report."""
+
+    what: str
+    says: str
+    mend: str = ""  # the command that would mend it
+    fatal: bool = False  # isthmus does not work without it
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="isthmus", description="Look after an installation of isthmus.")
+    parser.add_argument("--version", action="version", version=f"isthmus {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("doctor", help="what is installed, what is missing, and the command that mends it")
+    cache = commands.add_parser("cache", help="where compiled kernels are kept, and how much there is")
+    cache.add_argument("action", nargs="?", choices=["info", "clear"], default="info")
+    args = parser.parse_args(argv)
+    if args.command == "doctor":
+        return doctor()
+    return cache_command(clear=args.action == "clear")
+
+
+def cache_command(clear: bool) -> int:
+    """Show the kernels kept on disk, or remove them."""
+    from isthmus.backends.cpu import compile
+
+    before = compile.cache_info()
+    if before.path is None:
+        print("kernels are not kept on disk: no directory to be written to, or ISTHMUS_CACHE_LIMIT_MB is 0")
+        return 0
+    if clear:
+        compile.clear_cache()
+        after = compile.cache_info()
+        print(f"removed {before.files - after.files} kernels, {_megabytes(before.bytes - after.bytes)}, from {before.path}")
+        return 0 if after.files == 0 else 1
+    print(f"{before.files} kernels, {_megabytes(before.bytes)}, in {before.path}")
+    return 0
+
+
+def doctor() -> int:
+    """Print the report; 0 if isthmus works, else 1."""
+    findings = [finding for check in CHECKS for finding in _checked(check)]
+    width = max(len(finding.what) for finding in findings)
+    for what, says, mend, fatal in findings:
+        print(f"{'!!' if fatal else '--' if mend else 'ok'}  {what:{width}}  {says}")
+        if mend:
+            print(f"    {'':{width}}  -> {mend}")
+    broken = [finding.what for finding in findings if finding.fatal]
+    print(f"\nisthmus does not work: see {', '.join(broken)}." if broken else "\nisthmus works.")
+    return 1 if broken else 0
+
+
+def _checked(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """What a check finds; one that fails itself is a finding, too."""
+    try:
+        yield from check()
+    except Exception as e:
+        yield Finding(check.__name__.strip("_").replace("_", " "), f"{type(e).__name__}: {e}", fatal=True)
+
+
+def _python() -> Iterator[Finding]:
+    version = platform.python_version()
+    old = sys.version_info < (3, 11)
+    yield Finding("isthmus", f"{__version__} in {os.path.dirname(os.path.dirname(__file__))}")
+    yield Finding("Python", f"{version} at {sys.executable}", "install Python 3.11 or newer" if old else "", old)
+
+
+def _dependencies() -> Iterator[Finding]:
+    for name in NEEDED:
+        try:
+            module = importlib.import_module(name)
+        except ImportError as e:
+            yield Finding(name, str(e), f"{sys.executable} -m pip install --force-reinstall {name}", fatal=True)
+        else:
+            yield Finding(name, str(getattr(module, "__version__", "installed")))
+    for extra, names in OPTIONAL.items():
+        missing = [name for name in names if importlib.util.find_spec(name) is None]
+        if missing:
+            packages = " ".join(DISTRIBUTIONS.get(name, name) for name in missing)
+            yield Finding(f"[{extra}]", f"without {', '.join(missing)}", f"{sys.executable} -m pip install {packages}")
+        else:
+            yield Finding(f"[{extra}]", "installed")
+
+
+def _hot_files() -> Iterator[Finding]:
+    module = importlib.import_module("isthmus.graph.array")
+    if str(module.__file__).endswith(".py"):
+        yield Finding(
+            "hot files",
+            "plain Python (a step of a small model takes about twice as long as compiled by mypyc)",
+            "apt install gcc python3-dev, then build isthmus anew: pip install --force-reinstall --no-deps <its sources>",
+        )
+    else:
+        yield Finding("hot files", "compiled by mypyc")
+
+
+def _cpu() -> Iterator[Finding]:
+    from isthmus.backends.cpu import compile, stream
+
+    host = compile.host()
+    known = {
+        "avx2": "AVX2",
+        "f16c": "F16C",
+        "avx512f": "AVX-512",
+        "avx512bf16": "AVX512-BF16",
+        "avx512fp16": "AVX512-FP16",
+        "amx-bf16": "AMX",
+        "neon": "NEON",
+        "sve": "SVE",
+    }
+    features = ", ".join(label for feature, label in known.items() if host.has(feature)) or "none of those used"
+    yield Finding("CPU", f"{_cpu_name()} ({host.name}); {features}; vectors of {8 * host.simd_bytes} bits")
+    yield Finding("threads", f"{stream.threads()} of {os.cpu_count()} CPUs (ISTHMUS_NUM_THREADS sets it)")
+
+
+def _cache() -> Iterator[Finding]:
+    from isthmus.backends.cpu import compile
+
+    info = compile.cache_info()
+    if info.path is None:
+        yield Finding("kernel cache", "none: each process compiles its kernels", "export ISTHMUS_CACHE_DIR=<a directory of yours>")
+    else:
+        yield Finding("kernel cache", f"{info.files} kernels, {_megabytes(info.bytes)}, in {info.path}")
+
+
+def _a_kernel() -> Iterator[Finding]:
+    import isthmus.core as mx
+
+    start = time.perf_counter()
+    value = (mx.array([1.0, 2.0]) * 3 + 1).tolist()
+    elapsed_ms = 1e3 * (time.perf_counter() - start)
+    right = value == [4.0, 7.0]
+    yield Finding("a kernel", f"runs, {elapsed_ms:.0f} ms" if right else f"gives {value} for [4.0, 7.0]", fatal=not right)
+
+
+def _gpu() -> Iterator[Finding]:
+    driver = None
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pass
+    names: list[str] = []
+    try:
+        query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+        run = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
+        names = run.stdout.strip().splitlines() if run.returncode == 0 else []
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    if driver is None and not names:
+        yield Finding("GPU", "none found (no libcuda.so.1, no nvidia-smi)")
+    elif driver is None:
+        yield Finding("GPU", f"{'; '.join(names)}; but no libcuda.so.1", "install the NVIDIA driver's libraries in this system or container")
+    else:
+        yield Finding("GPU", f"{'; '.join(names) or 'a driver'}; not used by this version")
+
+
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _dependencies, _hot_files, _cpu, _cache, _a_kernel, _gpu)
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo") as f:
+            found = re.search(r"^model name\s*:\s*(.+)$", f.read(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def _megabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.1f} MB"
