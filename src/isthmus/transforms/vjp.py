@@ -124,7 +124,7 @@ def _positions(name: str, argnums: Any, argnames: Any) -> tuple[tuple[int, ...],
             raise ValueError(f"[grad] Duplicate argument index {k} is not allowed.")
     if not numbers and not names:
         raise ValueError("[grad] Gradient wrt no argument requested: argnums is empty and there are no argnames.")
-    return numbers, names, single or len(numbers) == 1
+    return tuple(sorted(numbers)), names, single or len(numbers) == 1  # in the order of the arguments, as MLX
 
 
 def _wrong_value(name: str, value: Any) -> ValueError:
