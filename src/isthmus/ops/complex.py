@@ -153,12 +153,12 @@ def arccosh(x: Expr, y: Expr) -> Pair:
 
 
 def arctanh(x: Expr, y: Expr) -> Pair:
-    one = _number(1)
-    left = s.sub(one, x)
+    one, a = _number(1), s.abs_(x)  # by |x|: log1p of what is near -1 would cancel
+    left = s.sub(one, a)
     square = s.mul(y, y)
-    re = s.mul(_number(0.25), s.log1p(s.div(s.mul(_number(4), x), s.add(s.mul(left, left), square))))
-    im = s.mul(_number(0.5), s.arctan2(s.mul(_number(2), y), s.sub(s.mul(left, s.add(one, x)), square)))
-    return re, im
+    re = s.mul(_number(0.25), s.log1p(s.div(s.mul(_number(4), a), s.add(s.mul(left, left), square))))
+    im = s.mul(_number(0.5), s.arctan2(s.mul(_number(2), y), s.sub(s.mul(left, s.add(one, a)), square)))
+    return s.copysign(re, x), im
 
 
 def arctan(x: Expr, y: Expr) -> Pair:
