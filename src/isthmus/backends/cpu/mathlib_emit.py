@@ -8,13 +8,22 @@ lane-wise; `any_lane` alone looks across, and only to choose whether a rare path
 from __future__ import annotations
 
 import struct
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from isthmus.backends.cpu.compile import host
 
 LLVM = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128, "f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 INT_OF = {"f32": "i32", "f64": "i64"}
 MANTISSA = {"f32": 23, "f64": 52}
 BIAS = {"f32": 127, "f64": 1023}
+
+
+@cache
+def host_has(feature: str) -> bool:
+    """Whether the CPU that kernels are compiled for has an instruction set: "avx512f", "f16c"."""
+    return f"+{feature}" in host().features.split(",")
 
 
 def llvm_type(ty: str, width: int) -> str:

@@ -7,13 +7,9 @@ range before converting. Integers are LLVM's signless types, so arguments of dty
 
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Callable
 
-import llvmlite.binding as llvm
-
-from isthmus.backends.cpu.mathlib_emit import BITS, V, absolute, select, truncate
-
-_HAS_HALF = llvm.get_host_cpu_features().get("f16c", False)
+from isthmus.backends.cpu.mathlib_emit import BITS, V, absolute, host_has, select
 
 INTEGER_FUNCTIONS: dict[str, tuple[int, Callable[..., V]]] = {}  # body(dtype, *arguments)
 
@@ -143,12 +139,12 @@ def bf16_to_f32(dtype: str, h: V) -> V:
 
 @define("f32_to_f16")
 def f32_to_f16(dtype: str, x: V) -> V:
-    return x.cast("fptrunc", "f16").as_float("i16") if _HAS_HALF else emulated_f32_to_f16(x)
+    return x.cast("fptrunc", "f16").as_float("i16") if host_has("f16c") else emulated_f32_to_f16(x)
 
 
 @define("f16_to_f32")
 def f16_to_f32(dtype: str, h: V) -> V:
-    return h.as_float("f16").cast("fpext", "f32") if _HAS_HALF else emulated_f16_to_f32(h)
+    return h.as_float("f16").cast("fpext", "f32") if host_has("f16c") else emulated_f16_to_f32(h)
 
 
 def emulated_f32_to_f16(x: V) -> V:
