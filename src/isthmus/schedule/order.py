@@ -41,47 +41,46 @@ class Ordered:
         self.held = held
 
 
-def walk(outputs: list[Node], limit: int) -> tuple[list[Node], list[int]]:
-    """The first `limit` nodes in postorder, numbered in `num` and their edges counted in `uses`, and the key's start."""
-    epoch = _EPOCH.now = _EPOCH.now + 2
+def walk(stack: list[Node], limit: int) -> tuple[list[Node], list[int], int]:
+    """Up to `limit` nodes in postorder, numbered in `num` and their edges counted in `uses`; the key's start; the mark.
+
+    `stack` holds what is still to come, the outputs at its bottom; a later call goes on from there.
+    """
+    mark = _EPOCH.now = _EPOCH.now + 1
     nodes: list[Node] = []
     key: list[int] = []
     count = 0
-    stack: list[Node] = list(reversed(outputs))
     while stack:
         node = stack[-1]
-        mark = node.mark
-        if mark == epoch:
+        if node.mark == mark:
             stack.pop()
             continue
-        if mark != epoch - 1 and node.buffer is None:
-            node.mark = epoch - 1
+        sig = node.sig
+        if node.buffer is None:
             waiting = False
             for x in node.inputs:
-                if x.mark != epoch:
+                if x.mark != mark:
                     stack.append(x)
                     waiting = True
             if waiting:
                 continue
+            if sig.kind == LEAF:
+                raise ValueError(NO_VALUE)
+            key.append(sig.number)
+            for x in node.inputs:
+                key.append(~x.num)
+                x.uses += 1
+        else:
+            key.append(sig.number if sig.kind == LEAF else leaf_sig(node.shape, sig.dtype, sig.stream).number)
         stack.pop()
-        node.mark = epoch
+        node.mark = mark
         node.num = count
         node.uses = 0
         count += 1
         nodes.append(node)
-        if node.buffer is not None:
-            sig = node.sig
-            key.append(sig.number if sig.kind == LEAF else leaf_sig(node.shape, sig.dtype, sig.stream).number)
-        else:
-            if node.sig.kind == LEAF:
-                raise ValueError(NO_VALUE)
-            key.append(node.sig.number)
-            for x in node.inputs:
-                key.append(~x.num)
-                x.uses += 1
         if count >= limit:
             break
-    return nodes, key
+    return nodes, key, mark
 
 
 def held_bits(nodes: list[Node], constant: int) -> int:
@@ -123,12 +122,12 @@ def _some_dtype() -> Any:
 CONSTANT: Final = _measure()
 
 
-def order(outputs: list[Node], limit: int) -> Ordered:
-    """The graph of `outputs`, at most `limit` nodes of it."""
-    nodes, key = walk(outputs, limit)
+def order(outputs: list[Node], stack: list[Node], limit: int) -> Ordered:
+    """The next part of the graph of `outputs`, at most `limit` nodes of it; `stack` as of `walk`."""
+    nodes, key, mark = walk(stack, limit)
     held = held_bits(nodes, CONSTANT)
     key.append(-1 - len(nodes))
     for node in outputs:
-        if node.mark == _EPOCH.now:
+        if node.mark == mark:
             key.append(node.num)
     return Ordered(nodes, (*key, held), held)

@@ -61,10 +61,9 @@ def evaluate(outputs: list[Node]) -> None:
     """Give every node of `outputs` its value: afterwards each is a leaf, or a view of one."""
     with lock:
         pending = [node for node in outputs if not is_ready(node)]
-        while pending:
-            ordered = order(pending, LIMIT)
-            run_plan(ordered, pending)
-            pending = [node for node in pending if not is_ready(node)]
+        stack = pending[::-1]
+        while stack:
+            run_plan(order(pending, stack, LIMIT), pending)
 
 
 def is_ready(node: Node) -> bool:
