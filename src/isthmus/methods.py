@@ -21,51 +21,9 @@ from isthmus.graph.node import Node
 from isthmus.graph.show import array_text
 from isthmus.ops import contract, convert, elementwise, index, move, reduce  # noqa: F401  (contract: for operator @)
 from isthmus.ops.arguments import StreamOrDevice
-from isthmus.schedule.run import evaluate
+from isthmus.schedule.worker import evaluate
 
 # --- evaluation ---
-
-
-def eval(*args: Any) -> None:
-    """Evaluate arrays, and wait until their values are there.
-
-    Args:
-        *args: Arrays, or trees (dicts, lists, tuples) of them; other leaves are passed over.
-
-    Example:
-        >>> x = mx.exp(mx.array([0.0, 1.0]))
-        >>> mx.eval(x)
-    """
-    nodes: list[Node] = []
-    for tree in args:
-        _collect(tree, nodes)
-    if nodes:
-        evaluate(nodes)
-
-
-def async_eval(*args: Any) -> None:
-    """Start to evaluate arrays; what reads them waits.
-
-    Args:
-        *args: Arrays, or trees (dicts, lists, tuples) of them; other leaves are passed over.
-
-    Example:
-        >>> x = mx.exp(mx.array([0.0, 1.0]))
-        >>> mx.async_eval(x)
-    """
-    eval(*args)
-
-
-def _collect(tree: Any, nodes: list[Node]) -> None:
-    stack = [tree]
-    while stack:
-        x = stack.pop()
-        if isinstance(x, array):
-            nodes.append(x._node)
-        elif isinstance(x, dict):
-            stack.extend(reversed(list(x.values())))
-        elif isinstance(x, (list, tuple)):
-            stack.extend(reversed(x))
 
 
 def values(a: array, export: bool = False) -> Any:
@@ -139,7 +97,7 @@ def _bytes(a: array) -> bytes:
     return bytes(values(a).tobytes())
 
 
-def _rebuild(kind: type, raw: bytes, shape: tuple[int, ...], dtype: Dtype) -> Any:
+def _rebuild(kind: type[array], raw: bytes, shape: tuple[int, ...], dtype: Dtype) -> Any:
     out = kind.__new__(kind)
     out.__setstate__((raw, shape, dtype))
     return out
@@ -164,12 +122,6 @@ def _deepcopy(a: array) -> array:
 
 def _assign(a: array, b: array) -> None:
     a._node = b._node
-
-
-def _namespace(api_version: Any = None) -> Any:
-    from isthmus import core
-
-    return core
 
 
 def _dlpack(a: array, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
@@ -207,16 +159,12 @@ def _transpose(self: array, *axes: Any, stream: StreamOrDevice = None) -> array:
     return move.transpose(self, axes if axes else None, stream=stream)
 
 
-def _var(
-    self: array, axis: Any = None, keepdims: bool = False, ddof: int = 0, *, correction: float | None = None, stream: StreamOrDevice = None
-) -> array:
+def _var(self: array, axis: Any = None, keepdims: bool = False, ddof: int = 0, *, correction: float | None = None, stream: StreamOrDevice = None) -> array:
     """The variance, as `mx.var`; `correction` is another name of `ddof`."""
     return reduce.var(self, axis, keepdims, ddof if correction is None else correction, stream=stream)
 
 
-def _std(
-    self: array, axis: Any = None, keepdims: bool = False, ddof: int = 0, *, correction: float | None = None, stream: StreamOrDevice = None
-) -> array:
+def _std(self: array, axis: Any = None, keepdims: bool = False, ddof: int = 0, *, correction: float | None = None, stream: StreamOrDevice = None) -> array:
     """The standard deviation, as `mx.std`; `correction` is another name of `ddof`."""
     return reduce.std(self, axis, keepdims, ddof if correction is None else correction, stream=stream)
 
@@ -280,7 +228,6 @@ special.call.update(
     format=_format,
     bytes=_bytes,
     to_numpy=_to_numpy,
-    namespace=_namespace,
     dlpack=_dlpack,
     reduce=_reduce,
     deepcopy=_deepcopy,
@@ -379,67 +326,3 @@ def get_array_buffer_size(a: array) -> int:
     while node.buffer is None and node.inputs:
         node = node.inputs[0]
     return 0 if node.buffer is None else int(node.buffer.nbytes)
-
-
-# --- memory ---
-
-
-def get_active_memory() -> int:
-    """Bytes held by arrays and by the work under way."""
-    return cpu_memory.active_bytes()
-
-
-def get_peak_memory() -> int:
-    """The most bytes that were active since the start or `reset_peak_memory`."""
-    return cpu_memory.peak_bytes()
-
-
-def reset_peak_memory() -> None:
-    """Count the peak anew from here."""
-    cpu_memory.reset_peak()
-
-
-def get_cache_memory() -> int:
-    """Bytes kept for reuse."""
-    return cpu_memory.cache_bytes()
-
-
-def get_memory_limit() -> int:
-    """The most bytes that may be active."""
-    return cpu_memory.get_memory_limit()
-
-
-def set_memory_limit(limit: int) -> int:
-    """Let at most so many bytes be active; beyond, a MemoryError is raised.
-
-    Returns:
-        The limit before.
-    """
-    return cpu_memory.set_memory_limit(limit)
-
-
-def set_cache_limit(limit: int) -> int:
-    """Keep at most so many bytes for reuse.
-
-    Returns:
-        The limit before.
-    """
-    return cpu_memory.set_cache_limit(limit)
-
-
-def set_wired_limit(limit: int) -> int:
-    """Does nothing: no memory is wired on this machine.
-
-    Returns:
-        The limit before, 0.
-    """
-    return 0
-
-
-def clear_cache() -> None:
-    """Give what is kept for reuse back to the system."""
-    cpu_memory.clear_cache()
-
-
-def synchronize(stream: StreamOrDevice = None) -> None:
-    """Wait until all work given to a stream is done."""

@@ -7,11 +7,12 @@ Nothing is defined here but constants and aliases; `__version__` is that of the 
 
 from __future__ import annotations
 
+import sys as _sys
 from math import e, inf, nan, pi
 
-from isthmus import methods as _methods  # noqa: F401  (fastens the methods of array)
 from isthmus.core import cuda, metal, random
 from isthmus.graph.array import array
+from isthmus.graph.array import special as _special
 from isthmus.graph.device import (
     Device,
     DeviceType,
@@ -54,22 +55,9 @@ from isthmus.graph.dtype import (
 )
 from isthmus.graph.limits import can_cast, finfo, iinfo, isdtype, result_type
 from isthmus.graph.show import PrintOptions, get_printoptions, printoptions, set_printoptions
-from isthmus.methods import (
-    async_eval,
-    clear_cache,
-    device_info,
-    eval,
-    get_active_memory,
-    get_array_buffer_size,
-    get_cache_memory,
-    get_memory_limit,
-    get_peak_memory,
-    reset_peak_memory,
-    set_cache_limit,
-    set_memory_limit,
-    set_wired_limit,
-    synchronize,
-)
+from isthmus.methods import device_info, get_array_buffer_size
+from isthmus.ops.contract import addmm, inner, kron, matmul, outer, tensordot, vecdot
+from isthmus.ops.einsum import einsum, einsum_path
 from isthmus.ops.convert import asarray, from_dlpack
 from isthmus.ops.create import (
     arange,
@@ -143,9 +131,9 @@ from isthmus.ops.elementwise import (
     less,
     less_equal,
     log,
-    log10,
     log1p,
     log2,
+    log10,
     logaddexp,
     logical_and,
     logical_not,
@@ -180,6 +168,8 @@ from isthmus.ops.elementwise import (
     trunc,
     where,
 )
+from isthmus.ops.index import ArrayAt, put_along_axis, slice_update, take, take_along_axis
+from isthmus.ops.index import slice_at as slice
 from isthmus.ops.move import (
     as_strided,
     atleast_1d,
@@ -233,12 +223,23 @@ from isthmus.ops.reduce import (
     sum,
     var,
 )
-from isthmus.ops.contract import addmm, inner, kron, matmul, outer, tensordot, vecdot
-from isthmus.ops.index import ArrayAt, put_along_axis, slice_update, take, take_along_axis
-from isthmus.ops.index import slice_at as slice
 from isthmus.transforms.jvp import jvp
 from isthmus.transforms.vjp import grad, value_and_grad, vjp
 from isthmus.transforms.vmap import vmap
+from isthmus.schedule.api import (
+    async_eval,
+    clear_cache,
+    eval,
+    get_active_memory,
+    get_cache_memory,
+    get_memory_limit,
+    get_peak_memory,
+    reset_peak_memory,
+    set_cache_limit,
+    set_memory_limit,
+    set_wired_limit,
+    synchronize,
+)
 
 __version__ = "0.32.4"
 cpu = DeviceType.cpu
@@ -246,3 +247,4 @@ gpu = DeviceType.gpu
 euler_gamma = 0.5772156649015329
 newaxis = None
 stream = StreamContext
+_special.call["namespace"] = lambda api_version=None: _sys.modules[__name__]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from isthmus.methods import (
+from isthmus.schedule.api import (
     clear_cache,
     get_active_memory,
     get_cache_memory,

@@ -11,24 +11,23 @@ from isthmus.backends.cpu import memory as cpu_memory
 from isthmus.graph.array import array, node_of
 from isthmus.graph.device import Device, Stream
 from isthmus.graph.node import Node
-from isthmus.graph.tree import leaves
 from isthmus.schedule import worker
 from isthmus.schedule.run import checks, counters, lock, plan_count, variant_count
 
 
-def _nodes(args: tuple[Any, ...]) -> list[Node]:
+def _nodes(trees: tuple[Any, ...]) -> list[Node]:
+    """The nodes of the arrays in some trees, in order; no depth of nesting recurses."""
     found: list[Node] = []
-    for arg in args:
-        if isinstance(arg, array):
-            found.append(node_of(arg))
-        else:
-            found += [node_of(x) for x in leaves(_as_tree(arg)) if isinstance(x, array)]
+    stack: list[Any] = list(reversed(trees))
+    while stack:
+        x = stack.pop()
+        if isinstance(x, array):
+            found.append(node_of(x))
+        elif isinstance(x, dict):
+            stack.extend(reversed(list(x.values())))
+        elif isinstance(x, (list, tuple)):
+            stack.extend(reversed(x))
     return found
-
-
-def _as_tree(x: Any) -> Any:
-    """Modules and the random state are trees too: they say so by `state` or by being lists and dicts."""
-    return x if isinstance(x, (dict, list, tuple)) or not hasattr(x, "__iter__") else list(x)
 
 
 def eval(*args: Any) -> None:

@@ -588,10 +588,9 @@ def operand(x: PlanNode, stored: set[int]) -> Operand:
 
 
 def transposed(o: Operand) -> bool:
-    """Whether a matrix operand's unit stride is along its last axis but one."""
-    row, col = o.strides[-2], o.strides[-1]
-    # A single row (stride 0) whose elements lie apart is read as a column of them.
-    return col.terms != ONE.terms and (row.terms == ONE.terms or (not row.terms and bool(col.terms)))
+    """Whether a matrix operand that fits is read by columns: its elements lie apart along the last axis."""
+    col = o.strides[-1]
+    return col.terms != ONE.terms and col.terms != ZERO.terms
 
 
 def fits_library(o: Operand, p: PlanNode, k: int) -> bool:
@@ -603,9 +602,10 @@ def fits_library(o: Operand, p: PlanNode, k: int) -> bool:
         return False
     row, col = o.strides[-2], o.strides[-1]
     sizes = p.inputs[k].sizes
-    if col.terms == ONE.terms or row.terms == ONE.terms:
-        return row.terms != ZERO.terms and col.terms != ZERO.terms or ONE.terms in (sizes[-1].terms, sizes[-2].terms)
-    return ONE.terms in (sizes[-1].terms, sizes[-2].terms) and not (row.terms and col.terms)
+    single_row, single_col = sizes[-2].terms == ONE.terms, sizes[-1].terms == ONE.terms  # their strides are 0
+    if (not row.terms and not single_row) or (not col.terms and not single_col):
+        return False  # repeated by a broadcast
+    return col.terms == ONE.terms or row.terms == ONE.terms or single_row or single_col
 
 
 def library_product(node: PlanNode, operands: list[Operand]) -> Any:
