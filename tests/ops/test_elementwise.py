@@ -16,9 +16,7 @@ def values(a):
 
 # (name, sample of complex arguments)
 COMPLEX = "exp log log2 log10 log1p sqrt square sin cos tan sinh cosh tanh arcsin arccos arctan arcsinh arccosh arctanh abs".split()
-POINTS = np.array(
-    [complex(x, y) for x in (-3e4, -2.5, -1.0, -1e-5, 0.3, 1.0, 1.0000001, 7.0) for y in (-80.0, -1.5, -1e-6, 1e-7, 0.5, 3.0)], np.complex64
-)
+POINTS = np.array([complex(x, y) for x in (-3e4, -2.5, -1.0, -1e-5, 0.3, 1.0, 1.0000001, 7.0) for y in (-80.0, -1.5, -1e-6, 1e-7, 0.5, 3.0)], np.complex64)
 
 
 @pytest.mark.parametrize("name", COMPLEX)

@@ -139,8 +139,8 @@ def test_gradients_of_compositions():
         (lambda x: mx.var(x, axis=0, keepdims=True), None),
         (lambda x: mx.mean(x, axis=(0, 1), keepdims=True), None),
     ):
-        g = np.array(mx.grad(lambda x: (f(x) * w).sum())(x), np.float64)
-        (_,), (t,) = mx.jvp(lambda x: (f(x) * w).sum(), [x], [w])
+        g = np.array(mx.grad(lambda x, f=f: (f(x) * w).sum())(x), np.float64)
+        (_,), (t,) = mx.jvp(lambda x, f=f: (f(x) * w).sum(), [x], [w])
         assert (g * np.array(w)).sum() == pytest.approx(t.item(), rel=1e-4, abs=1e-5)
         if jacobian is not None:
             np.testing.assert_allclose(g, np.array(jacobian * w.sum(axis=1, keepdims=True)), rtol=1e-4, atol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -36,7 +37,8 @@ class finfo:
         if dtype.rank < 2:
             raise ValueError(f"[finfo] {dtype.name} is not inexact; iinfo knows about integers.")
         part = float32 if dtype is complex64 else dtype
-        limits: Any = ml_dtypes.finfo(ml_dtypes.bfloat16) if part is bfloat16 else np.finfo(part.numpy)
+        of: Any = ml_dtypes.finfo if part is bfloat16 else np.finfo
+        limits: Any = of(part.numpy)
         self.dtype = dtype
         self.bits = part.bits
         self.min = float(limits.min)
@@ -109,7 +111,7 @@ def can_cast(from_: array | Dtype, to: Dtype) -> bool:
     return result_type(from_, to) is to
 
 
-_KINDS = {
+_KINDS: dict[str, Callable[[Dtype], bool]] = {
     "bool": lambda d: d is bool_,
     "signed integer": lambda d: d.category == "signed",
     "unsigned integer": lambda d: d.category == "unsigned",
@@ -140,7 +142,7 @@ def isdtype(dtype: Dtype, kind: Any) -> bool:
     if isinstance(kind, str):
         if kind not in _KINDS:
             raise ValueError(f"[isdtype] {kind!r} is no kind of dtype; there are {', '.join(_KINDS)}.")
-        return bool(_KINDS[kind](dtype))
+        return _KINDS[kind](dtype)
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     raise ValueError(f"[isdtype] a dtype, a string or a tuple of these is needed; got {kind!r}.")

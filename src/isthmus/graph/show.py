@@ -146,5 +146,3 @@ def _lines(outputs: list[Node]) -> Iterator[str]:
         else:
             words = [*inputs, *map(str, node.sig.attrs), *(["|", *numbers] if numbers else [])]
         yield " ".join([left, "=", op.name, *words])
-
-

@@ -253,8 +253,13 @@ class _Export:
 def _numpy_of(buffer: Buffer, shape: tuple[int, ...], dtype: Dtype, export: bool = False) -> Any:
     memory = buffer_view(buffer, 0, size_of(shape) * dtype.size)
     if export:
-        memory.obj.export = _Export(buffer)
+        owner: Any = memory.obj
+        owner.export = _Export(buffer)
     return np.frombuffer(memory, dtype.numpy).reshape(shape)
+
+
+def _has_value(node: Node) -> bool:
+    return node.buffer is not None
 
 
 def host_view(node: Node, export: bool = False) -> Any:
@@ -265,13 +270,13 @@ def host_view(node: Node, export: bool = False) -> Any:
     if 0 in node.shape:
         return np.empty(node.shape, node.sig.dtype.numpy)
     views: list[Node] = []
-    while node.buffer is None:
+    while not _has_value(node):
         inputs = node.inputs
-        if not inputs:  # evaluated by another thread in between
-            assert node.buffer is not None, f"{node!r} has no value"
-            break
-        views.append(node)
-        node = inputs[0]
+        if inputs:
+            views.append(node)
+            node = inputs[0]
+        else:  # another thread has just evaluated it
+            assert _has_value(node), f"{node!r} has no value"
     a = _numpy_of(node.buffer, node.shape, node.sig.dtype, export)
     for view in reversed(views):
         a = view.sig.op.numpy(view, a)  # type: ignore[attr-defined]

@@ -185,9 +185,7 @@ def full_like(a: array, vals: ArrayLike, dtype: Dtype | None = None, *, stream: 
     return full(x.shape, vals, x.dtype if dtype is None else dtype, stream=stream)
 
 
-def arange(
-    start: Any = None, stop: Any = None, step: Any = None, dtype: Dtype | None = None, *, stream: StreamOrDevice = None
-) -> array:
+def arange(start: Any = None, stop: Any = None, step: Any = None, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> array:
     """`start`, `start + step`, ... before `stop`. With one number, that is `stop`, and `start` is 0.
 
     Args:
@@ -244,9 +242,7 @@ def arange(
     return wrap(iota_node(n, start, step, dtype, stream_of(stream)))
 
 
-def linspace(
-    start: Any, stop: Any, num: int | None = 50, endpoint: bool = True, dtype: Dtype | None = float32, stream: StreamOrDevice = None
-) -> array:
+def linspace(start: Any, stop: Any, num: int | None = 50, endpoint: bool = True, dtype: Dtype | None = float32, stream: StreamOrDevice = None) -> array:
     """`num` numbers at equal distances, from `start` to `stop`.
 
     Args:

@@ -114,16 +114,18 @@ def _read(capsule: Any) -> Any:
 _given: dict[int, tuple[Any, ...]] = {}  # what tensors given away keep alive, by address
 
 
-@_Deleter
 def _release(address: int) -> None:
     _given.pop(address, None)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def _capsule_gone(capsule: int) -> None:
     """A capsule that nobody has used is let go of."""
     if _raw_is_valid(capsule, b"dltensor"):
         _given.pop(_raw_pointer(capsule, b"dltensor"), None)
+
+
+_release_pointer = _Deleter(_release)
+_capsule_gone_pointer = _Deleter(_capsule_gone)
 
 
 # The same functions, taking the address of a capsule that is being destroyed.
@@ -146,7 +148,7 @@ def capsule(a: Any, dtype: Dtype) -> Any:
     tensor.code, tensor.bits, tensor.lanes = code, dtype.bits, 1
     tensor.shape = ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64))
     tensor.strides = ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = ctypes.cast(_release, ctypes.c_void_p).value
+    managed.deleter = ctypes.cast(_release_pointer, ctypes.c_void_p).value
     address = ctypes.addressof(managed)
     _given[address] = (managed, a, sizes, steps)
-    return _api.PyCapsule_New(address, _NAME, ctypes.cast(_capsule_gone, ctypes.c_void_p))
+    return _api.PyCapsule_New(address, _NAME, ctypes.cast(_capsule_gone_pointer, ctypes.c_void_p))

@@ -249,9 +249,7 @@ def _power_by_exponent(y: array, a: Any, b: Any) -> Any:
 
 
 POWER = Elementwise("power", 2, same, _power, [_power_by_base, _power_by_exponent])
-NEGATIVE = Elementwise(
-    "negative", 1, numeric, s.neg, [lambda y, x: -1], refuse="not supported for {dtype}; logical_not is what inverts it."
-)
+NEGATIVE = Elementwise("negative", 1, numeric, s.neg, [lambda y, x: -1], refuse="not supported for {dtype}; logical_not is what inverts it.")
 
 
 def _sign(x: Expr) -> Expr:
@@ -1185,9 +1183,7 @@ def isneginf(a: ArrayLike, stream: StreamOrDevice = None) -> array:
     return _of_floats(ISNEGINF, a, False, stream)
 
 
-def isclose(
-    a: ArrayLike, b: ArrayLike, /, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: StreamOrDevice = None
-) -> array:
+def isclose(a: ArrayLike, b: ArrayLike, /, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: StreamOrDevice = None) -> array:
     """Whether `abs(a - b) <= atol + rtol * abs(b)` at each place; infinities are close to themselves alone.
 
     Args:
@@ -1212,9 +1208,7 @@ def isclose(
     return out
 
 
-def allclose(
-    a: ArrayLike, b: ArrayLike, /, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: StreamOrDevice = None
-) -> array:
+def allclose(a: ArrayLike, b: ArrayLike, /, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: StreamOrDevice = None) -> array:
     """Whether `isclose` holds at every place.
 
     Example:
@@ -1370,9 +1364,7 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /, *, stream: Stream
     return wrap(typed_node(SELECT, (condition, x, y), [bool_, dtype, dtype], dtype, at))
 
 
-def nan_to_num(
-    a: ArrayLike, nan: float = 0, posinf: float | None = None, neginf: float | None = None, *, stream: StreamOrDevice = None
-) -> array:
+def nan_to_num(a: ArrayLike, nan: float = 0, posinf: float | None = None, neginf: float | None = None, *, stream: StreamOrDevice = None) -> array:
     """`a` with NaN and infinities replaced.
 
     Args:
@@ -1392,7 +1384,7 @@ def nan_to_num(
         return wrap(x._node)
     if x.dtype is complex64:
         parts = [nan_to_num(part(x, stream=stream), nan, posinf, neginf, stream=stream) for part in (real, imag)]
-        return parts[0] + parts[1] * 1j
+        return add(parts[0], parts[1] * 1j)
     limits = finfo(x.dtype)
     out = where(isnan(x, stream), nan, x, stream=stream)
     out = where(isposinf(x, stream), limits.max if posinf is None else posinf, out, stream=stream)

@@ -340,7 +340,8 @@ def _pad_lower(ctx: Any, node: Any, place: Place) -> s.Expr:
             inside = s.and_(inside, fits)
         mask = inside if mask is None else s.and_(mask, inside)
         source[axis] = form
-    return ctx.read(node, 0, tuple(source), mask)
+    value: s.Expr = ctx.read(node, 0, tuple(source), mask)
+    return value
 
 
 def _pad_again(node: Node, x: array) -> array:
@@ -702,9 +703,7 @@ def atleast_3d(*arys: ArrayLike, stream: StreamOrDevice = None) -> Any:
         >>> mx.atleast_3d(mx.array([1.0, 2.0])).shape
         (1, 2, 1)
     """
-    return _at_least(
-        "atleast_3d", arys, lambda shape: ((1, 1, 1), (1, *shape, 1), (*shape, 1), shape)[builtins.min(len(shape), 3)], stream
-    )
+    return _at_least("atleast_3d", arys, lambda shape: ((1, 1, 1), (1, *shape, 1), (*shape, 1), shape)[builtins.min(len(shape), 3)], stream)
 
 
 def _at_least(op: str, arys: Sequence[ArrayLike], shape: Any, stream: StreamOrDevice) -> Any:
@@ -943,9 +942,7 @@ def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, *, stream: St
     k = one_axis("concatenate", axis, len(shape))
     for x in nodes:
         if len(x.shape) != len(shape) or x.shape[:k] != shape[:k] or x.shape[k + 1 :] != shape[k + 1 :]:
-            raise ValueError(
-                f"[concatenate] shapes {show_shape(shape)} and {show_shape(x.shape)} must agree but for axis {k}, along which they are joined."
-            )
+            raise ValueError(f"[concatenate] shapes {show_shape(shape)} and {show_shape(x.shape)} must agree but for axis {k}, along which they are joined.")
     return wrap(concatenate_nodes(nodes, k, at))
 
 
@@ -1283,9 +1280,7 @@ def diag(a: ArrayLike, /, k: int = 0, *, stream: StreamOrDevice = None) -> array
     return wrap(reshape_node(flat, (n, n), at))
 
 
-def trace(
-    a: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Dtype | None = None, *, stream: StreamOrDevice = None
-) -> array:
+def trace(a: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> array:
     """The sum of a diagonal.
 
     Args:
@@ -1347,9 +1342,7 @@ def contiguous(a: ArrayLike, /, allow_col_major: bool = False, *, stream: Stream
     return wrap(as_node(a))
 
 
-def as_strided(
-    a: ArrayLike, /, shape: Any = None, strides: Any = None, offset: int = 0, *, stream: StreamOrDevice = None
-) -> array:
+def as_strided(a: ArrayLike, /, shape: Any = None, strides: Any = None, offset: int = 0, *, stream: StreamOrDevice = None) -> array:
     """Elements of the flattened `a` at `offset + sum(index * stride)`.
 
     Args:

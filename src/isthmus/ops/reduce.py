@@ -43,7 +43,7 @@ def spread_node(y: Node, shape: tuple[int, ...], folded: tuple[int, ...], stream
 def _winners(node: Node, y: array) -> array:
     """Where a maximum or minimum was met; where it is NaN, the NaNs."""
     x = wrap(node.inputs[0])
-    return (x == spread(node, y)) | (x != x)
+    return e.logical_or(x == spread(node, y), x != x)
 
 
 def _extreme_vjp(node: Node, y: array, ct: array, wanted: Any) -> list[array]:
@@ -56,7 +56,7 @@ def _extreme_vjp(node: Node, y: array, ct: array, wanted: Any) -> list[array]:
 def _extreme_jvp(node: Node, y: array, tangents: Any) -> array:
     won, axes, stream = _winners(node, y), node.sig.attrs[0], node.sig.stream
     count = sum_node(cast_node(won._node, y.dtype, stream), axes, stream)
-    return wrap(sum_node(e.where(won, tangents[0], 0)._node, axes, stream)) / wrap(count)
+    return e.divide(wrap(sum_node(e.where(won, tangents[0], 0)._node, axes, stream)), wrap(count))
 
 
 def _others(node: Node) -> array:
@@ -111,9 +111,7 @@ ALL = Reduction("all", "all")
 ANY = Reduction("any", "any")
 ARGMAX = Reduction("argmax", "argmax")
 ARGMIN = Reduction("argmin", "argmin")
-COMPLEX = Elementwise(
-    "complex", 2, lambda d: (float32, complex64), s.make_complex, [lambda y, re, im: 1, lambda y, re, im: 1j]
-)
+COMPLEX = Elementwise("complex", 2, lambda d: (float32, complex64), s.make_complex, [lambda y, re, im: 1, lambda y, re, im: 1j])
 
 
 def reduce_node(op: Reduction, x: Node, axes: tuple[int, ...], dtype: Dtype, stream: Stream) -> Node:
@@ -493,9 +491,7 @@ def _divided(x: Node, n: float, stream: Stream) -> Node:
     return e.divide(wrap(x), float(n), stream)._node
 
 
-def var(
-    a: ArrayLike, /, axis: Axes = None, keepdims: bool = False, ddof: float = 0, *, stream: StreamOrDevice = None
-) -> array:
+def var(a: ArrayLike, /, axis: Axes = None, keepdims: bool = False, ddof: float = 0, *, stream: StreamOrDevice = None) -> array:
     """Variance over axes: the mean is taken first, so that data far from zero loses nothing.
 
     Args:
@@ -515,9 +511,7 @@ def var(
     return _spread_of("var", a, axis, keepdims, ddof, stream, False)
 
 
-def std(
-    a: ArrayLike, /, axis: Axes = None, keepdims: bool = False, ddof: float = 0, *, stream: StreamOrDevice = None
-) -> array:
+def std(a: ArrayLike, /, axis: Axes = None, keepdims: bool = False, ddof: float = 0, *, stream: StreamOrDevice = None) -> array:
     """Standard deviation over axes, the root of the variance.
 
     Args:
