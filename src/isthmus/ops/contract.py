@@ -208,7 +208,7 @@ def _matrices(op: str, a: array, b: array) -> tuple[Node, Node, bool, bool]:
     return x, y, row, column
 
 
-def _inexact(op: str, dtypes: Sequence[Dtype]) -> Dtype:
+def inexact(op: str, dtypes: Sequence[Dtype]) -> Dtype:
     """The common dtype, floating or complex."""
     common = dtypes[0]
     for d in dtypes[1:]:
@@ -248,7 +248,7 @@ def matmul(a: array, b: array, /, *, stream: StreamOrDevice = None) -> array:
     s = stream_of(stream)
     x, y, row, column = _matrices("matmul", a, b)
     if x.sig.dtype is not y.sig.dtype or x.sig.dtype.rank < 2:
-        dtype = _inexact("matmul", (x.sig.dtype, y.sig.dtype))
+        dtype = inexact("matmul", (x.sig.dtype, y.sig.dtype))
         x, y = cast_node(x, dtype, s), cast_node(y, dtype, s)
     out = product_node(x, y, s)
     return _without(out, out.shape, row, column, s)
@@ -278,7 +278,7 @@ def addmm(c: array, a: array, b: array, /, alpha: float = 1.0, beta: float = 1.0
     s = stream_of(stream)
     z = as_array(c)._node
     x, y, row, column = _matrices("addmm", a, b)
-    dtype = _inexact("addmm", (x.sig.dtype, y.sig.dtype, z.sig.dtype))
+    dtype = inexact("addmm", (x.sig.dtype, y.sig.dtype, z.sig.dtype))
     x, y, z = cast_node(x, dtype, s), cast_node(y, dtype, s), cast_node(z, dtype, s)
     shape = (*broadcast_shape(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
     core = shape[:-2] + (() if row else shape[-2:-1]) + (() if column else shape[-1:])
@@ -367,7 +367,7 @@ def tensordot(a: array, b: array, /, axes: int | Sequence[Sequence[int]] = 2, *,
         right = [one_axis("tensordot", k, len(y.shape)) for k in axes[1]]
     if any(x.shape[p] != y.shape[q] for p, q in zip(left, right, strict=True)):
         raise ValueError(f"[tensordot] a and b must have the same shape on the contracted axes: a is {show_shape(x.shape)}, b is {show_shape(y.shape)}, axes {[*left]} and {[*right]}.")
-    dtype = _inexact("tensordot", (x.sig.dtype, y.sig.dtype))
+    dtype = inexact("tensordot", (x.sig.dtype, y.sig.dtype))
     x, y = cast_node(x, dtype, s), cast_node(y, dtype, s)
     keep_x = [k for k in range(len(x.shape)) if k not in left]
     keep_y = [k for k in range(len(y.shape)) if k not in right]
