@@ -70,7 +70,8 @@ class Bench:
         self.block = np.array(slots, np.int64)
         program = [x for address, units, grain in launch.phases for x in (address, 0, units, grain)]
         self.program = np.array(program, np.int64)
-        self.arguments = (self.block.ctypes.data, self.block.ctypes.data, self.program.ctypes.data, 0, self.program.ctypes.data, len(launch.phases))
+        self.table = np.zeros(1, np.int64)
+        self.arguments = (self.block.ctypes.data, self.table.ctypes.data, self.program.ctypes.data, 0, self.program.ctypes.data, len(launch.phases))
 
     def __call__(self):
         stream.run(*self.arguments)
