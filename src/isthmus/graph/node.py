@@ -73,6 +73,7 @@ class Op:
         self.new_sizes = new_sizes
         self.sigs: dict[int, Sig] = {}  # of nodes without attributes, by dtype, pattern and stream
         self.number = len(OPS)
+        self.indexed: Any = None  # of ops with index arrays: node -> [(input, the axis of input 0 that it indexes)]
         OPS.append(self)
 
     def __repr__(self) -> str:

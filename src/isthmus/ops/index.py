@@ -493,6 +493,11 @@ DYNAMIC_SLICE_UPDATE = Update(
 )
 
 
+GATHER.indexed = lambda node: [(1 + k, axis) for k, axis in enumerate(node.sig.attrs[0])]
+TAKE_ALONG_AXIS.indexed = lambda node: [(1, node.sig.attrs[0])]
+SCATTER.indexed = lambda node: [(2 + k, axis) for k, axis in enumerate(node.sig.attrs[0])]
+SCATTER_ALONG_AXIS.indexed = lambda node: [(2, node.sig.attrs[0])]
+
 # --- keys: what x[key] means ---
 
 _CHECKED_SIZE = 64  # index arrays in host memory of at most so many elements are checked when they are used

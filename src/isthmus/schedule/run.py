@@ -6,6 +6,7 @@ buffers runs under one lock, so any thread may evaluate any array. Compiled by m
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from isthmus.backends.cpu import memory as cpu_memory
 from isthmus.backends.cpu import stream as cpu_stream
 from isthmus.backends.cpu.memory import Buffer
 from isthmus.graph.node import TRACE, VIEW, Node, leaf_sig
+from isthmus.schedule.check import check_indices
 from isthmus.schedule.order import Ordered, order
 
 LIMIT: Final = 8192  # nodes of one plan; longer graphs are evaluated in parts
@@ -34,6 +36,8 @@ class Counters:
 counters: Final = Counters()
 lock: Final = TRACE.lock
 _plans: Final[dict[Any, Any]] = {}
+# A fork waits for the eval that runs, so that the child finds the lock free.
+os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
 class Arena:
@@ -61,6 +65,12 @@ def evaluate(outputs: list[Node]) -> None:
     """Give every node of `outputs` its value: afterwards each is a leaf, or a view of one."""
     with lock:
         pending = [node for node in outputs if not is_ready(node)]
+        if checks.on and pending:
+            checks.on = False
+            try:
+                check_indices(pending, evaluate)
+            finally:
+                checks.on = True
         stack = pending[::-1]
         while stack:
             run_plan(order(pending, stack, LIMIT), pending)
@@ -90,7 +100,7 @@ def is_ready(node: Node) -> bool:
 def run_plan(ordered: Ordered, requested: list[Node]) -> None:
     nodes = ordered.nodes
     donate = TRACE.depth == 0
-    key = (ordered.key, donate, checks.on)
+    key = (ordered.key, donate)
     plan = _plans.get(key)
     counters.evals += 1
     if plan is None:
@@ -118,8 +128,20 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
         prefix = (arena.address(b.arena_bytes), *plan.read_pointers(nodes), *[x.ptr for x in fresh])
         b.pack(b.table, 0, *prefix, *plan.read_numbers(nodes, prefix))
         block, table, patches, program = b.pointers
-        cpu_stream.run(block, table, patches, b.n_patches, program, b.n_entries)
-    outs: list[int] = plan.outs
+        try:
+            cpu_stream.run(block, table, patches, b.n_patches, program, b.n_entries)
+        except KeyboardInterrupt:
+            if len(fresh) < len(taken):
+                # Leaves were being overwritten: only the finished result can stand in their place.
+                cpu_stream.finish(block, table, patches, b.n_patches, program, b.n_entries)
+                if 0 < b.table[0] <= b.n_entries:
+                    give_values(nodes, plan.outs, buffers, donate)
+            raise
+    give_values(nodes, plan.outs, buffers, donate)
+
+
+def give_values(nodes: list[Node], outs: list[int], buffers: list[Any], donate: bool) -> None:
+    """The outputs become leaves."""
     for k in range(len(outs)):
         node = nodes[outs[k]]
         node.buffer = buffers[k]

@@ -40,6 +40,24 @@ def run(block: int, table: int, patches: int, n_patches: int, program: int, n_en
             done = call(block, table, patches, n_patches, program, n_entries, done)
 
 
+def finish(block: int, table: int, patches: int, n_patches: int, program: int, n_entries: int) -> None:
+    """Run the rest of a plan that an exception interrupted, if it had begun: one that overwrites its inputs cannot begin anew.
+
+    `run_plan` leaves the number of entries done in `table[0]`. Further interruptions wait until the end.
+    """
+    call = _run_plan or _start()
+    done = ctypes.c_int64.from_address(table)
+    again: KeyboardInterrupt | None = None
+    with _lock:
+        while 0 < done.value < n_entries:
+            try:
+                call(block, table, patches, n_patches, program, n_entries, done.value)
+            except KeyboardInterrupt as error:
+                again = error
+    if again is not None:
+        raise again
+
+
 @functools.cache
 def threads() -> int:
     """How many threads take part: `ISTHMUS_NUM_THREADS`, else the CPUs that this process may use."""
@@ -290,6 +308,12 @@ breathe:
   br i1 %long, label %out, label %next
 out:
   %result = phi i64 [ %i, %next ], [ %i2, %after ], [ %i2, %breathe ]
+  %no_table = icmp eq ptr %table, null
+  br i1 %no_table, label %end, label %note
+note:
+  store i64 %result, ptr %table
+  br label %end
+end:
   ret i64 %result
 }
 """
