@@ -80,7 +80,7 @@ class iinfo:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype.name})"
 
 
-def result_type(*arrays_and_dtypes: array | Dtype) -> Dtype:
+def result_type(*arrays_and_dtypes: Any) -> Dtype:
     """The dtype that arrays and dtypes promote to together.
 
     Raises:
@@ -101,7 +101,7 @@ def result_type(*arrays_and_dtypes: array | Dtype) -> Dtype:
     return found
 
 
-def can_cast(from_: array | Dtype, to: Dtype) -> bool:
+def can_cast(from_: Any, to: Dtype) -> bool:
     """Whether a dtype converts to another by promotion.
 
     Example:

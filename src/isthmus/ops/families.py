@@ -29,6 +29,7 @@ from isthmus.graph.array import (
     wrap,
 )
 from isthmus.graph.dtype import ALL, Dtype, bool_, float32
+from isthmus.graph.handle import mypyc_attr
 from isthmus.graph.node import LIBRARY, MAP, REDUCE, UPDATE, VIEW, Node, Op, make
 from isthmus.kernel.place import Form
 from isthmus.kernel.scalar import Expr
@@ -78,6 +79,7 @@ def logical(d: Dtype) -> tuple[Dtype, Dtype] | None:
     return bool_, bool_
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Elementwise(ElementwiseOp):
     """Acts on each place alone.
 
@@ -219,6 +221,7 @@ def _fit(ct: array, x: Node) -> array:
     return ct if ct.dtype is x.sig.dtype else wrap(cast_node(ct._node, x.sig.dtype, x.sig.stream))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Linear(Op):
     """Linear in its one array input: a view or a move of elements, its tangent is itself.
 
