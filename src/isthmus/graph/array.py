@@ -458,9 +458,18 @@ def binary(op: ElementwiseOp, a: Any, b: Any, stream: Any) -> array:
                     return array(Node(sig, (x, y), x.shape, ()))
             return array(_arrays(op, x, y, as_stream(stream)))
         if isinstance(b, (bool, int, float, complex)):
+            if stream is None:
+                sig = x.sig.memo_right.get(op)
+                if sig is not None and sig.stream is defaults.stream and not isinstance(b, complex):
+                    return array(Node(sig, (x,), x.shape, (b,)))
             return array(_with_number(op, x, b, False, as_stream(stream)))
     elif isinstance(b, array) and isinstance(a, (bool, int, float, complex)):
-        return array(_with_number(op, b._node, a, True, as_stream(stream)))
+        y = b._node
+        if stream is None:
+            sig = y.sig.memo_left.get(op)
+            if sig is not None and sig.stream is defaults.stream and not isinstance(a, complex):
+                return array(Node(sig, (y,), y.shape, (a,)))
+        return array(_with_number(op, y, a, True, as_stream(stream)))
     s = as_stream(stream)
     if a is None or b is None:
         raise TypeError(f"[{op.name}] incompatible arguments: got {_type_name(a)} and {_type_name(b)}; arrays or numbers are needed.")
@@ -505,7 +514,7 @@ def _arrays(op: ElementwiseOp, x: Node, y: Node, s: Stream) -> Node:
 
 
 def _with_number(op: ElementwiseOp, x: Node, number: Any, first: bool, s: Stream) -> Node:
-    dtype = x.sig.dtype
+    before = dtype = x.sig.dtype
     wide = number_dtype(number, dtype)
     if wide is not dtype:
         x = cast_node(x, wide, s)
@@ -517,7 +526,15 @@ def _with_number(op: ElementwiseOp, x: Node, number: Any, first: bool, s: Stream
         raise op.refused(dtype)
     if compute is not dtype:
         x = cast_node(x, compute, s)
-    return elementwise_node(op, (x,), (number,), 1 if first else 2, compute, x.shape, s)
+        return elementwise_node(op, (x,), (number,), 1 if first else 2, compute, x.shape, s)
+    out = elementwise_node(op, (x,), (number,), 1 if first else 2, compute, x.shape, s)
+    if dtype.rank == 2 and wide is before and out.buffer is None:
+        # Any real number beside this float goes the short way; integers need their range looked at.
+        if first:
+            x.sig.memo_left[op] = out.sig
+        else:
+            x.sig.memo_right[op] = out.sig
+    return out
 
 
 def number_dtype(number: Any, dtype: Dtype) -> Dtype:

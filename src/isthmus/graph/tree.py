@@ -51,23 +51,23 @@ def prefix_leaves(prefix: Any, tree: Any, what: str) -> list[Any]:
         ValueError: `prefix` branches where `tree` does not, or otherwise.
     """
     found: list[Any] = []
-
-    def walk(p: Any, t: Any) -> None:
-        if isinstance(p, dict):
-            if not isinstance(t, dict) or set(p) != set(t):
-                raise ValueError(f"{what} must be a prefix of the tree it belongs to: {_kind(p)} stands where that has {_kind(t)}.")
-            for k, v in t.items():
-                walk(p[k], v)
-        elif isinstance(p, (list, tuple)):
-            if not isinstance(t, (list, tuple)) or len(p) != len(t):
-                raise ValueError(f"{what} must be a prefix of the tree it belongs to: {_kind(p)} stands where that has {_kind(t)}.")
-            for a, b in zip(p, t, strict=True):
-                walk(a, b)
-        else:
-            map_leaves(lambda _: found.append(p), t)
-
-    walk(prefix, tree)
+    _match(prefix, tree, what, found)
     return found
+
+
+def _match(prefix: Any, tree: Any, what: str, found: list[Any]) -> None:
+    if isinstance(prefix, dict):
+        if not isinstance(tree, dict) or set(prefix) != set(tree):
+            raise ValueError(f"{what} must be a prefix of the tree it belongs to: {_kind(prefix)} stands where that has {_kind(tree)}.")
+        for k, v in tree.items():
+            _match(prefix[k], v, what, found)
+    elif isinstance(prefix, (list, tuple)):
+        if not isinstance(tree, (list, tuple)) or len(prefix) != len(tree):
+            raise ValueError(f"{what} must be a prefix of the tree it belongs to: {_kind(prefix)} stands where that has {_kind(tree)}.")
+        for p, t in zip(prefix, tree, strict=True):
+            _match(p, t, what, found)
+    else:
+        map_leaves(lambda _: found.append(prefix), tree)
 
 
 def _kind(tree: Any) -> str:
