@@ -83,7 +83,7 @@ class Rendered:
         self.turned_sides = (TILES[0] * tile, TILES[1] * tile)
         self.flat = flat_form(self.graph) if kernel.form == "map" else None
         self.strips = kernel.form == "scatter" and has_strips(self.graph)
-        self.lanes = tile_lanes(self.graph) if kernel.form == "column" else 0
+        self.lanes = tile_lanes(self.graph) if kernel.form == "column" else (0, 0)
         self.bind: Callable[[tuple[int, ...], int], Launch] = {
             "map": self._bind_map,
             "row": self._bind_row,
@@ -220,15 +220,18 @@ class Rendered:
             outer *= sizes[k]
         for k in self.reduced:
             length *= sizes[k]
-        lanes = self.lanes
+        least, lanes = self.lanes
+        while lanes > least and lanes >= 2 * columns:
+            lanes //= 2
         tiles = -(-columns // lanes)
         units = outer * tiles
         one = len(self.kernel.stages) == 1
         if one and length > BLOCK and (units < 4 * threads or columns > lanes):
-            found = self.addresses.get("blocks")
+            name = f"blocks {lanes}"
+            found = self.addresses.get(name)
             if found is None:
                 found = self.variant(
-                    "blocks",
+                    name,
                     lambda: [block_entry(self.graph, self.name + "b", lanes), blocks_finish_entry(self.graph, self.name + "f", lanes)],
                 )
             blocks = -(-length // BLOCK)
@@ -241,9 +244,10 @@ class Rendered:
                 n_reduces * outer * blocks * columns * 16,
                 (0, 0),
             )
-        found = self.addresses.get("tiles")
+        name = f"tiles {lanes}"
+        found = self.addresses.get(name)
         if found is None:
-            found = self.variant("tiles", lambda: [tile_entry(self.graph, self.name, lanes)])
+            found = self.variant(name, lambda: [tile_entry(self.graph, self.name, lanes)])
         return Launch(((found[0], units, self.grain(units, length * lanes * self.cost, threads)),), 0, (0, 0))
 
 
