@@ -220,6 +220,17 @@ def test_batched_indices_read_and_write_as_a_loop():
         np.testing.assert_array_equal(np.array(mx.vmap(f, in_axes=(None, 0))(mx.array(x[0]), mx.array(i))), want)
 
 
+def test_batched_starts_slice_as_a_loop():
+    x, k = mx.array(N), mx.array([[0], [1], [2]])
+    got = mx.vmap(lambda s: mx.slice(x, s, (2,), (2, 3, 2)))(k)
+    np.testing.assert_array_equal(np.array(got), np.stack([N[:, :, s : s + 2] for s in range(3)]))
+    got = mx.vmap(lambda s: mx.slice_update(x, mx.zeros((2, 3, 2)), s, (2,)))(k)
+    want = np.stack([N] * 3)
+    for s in range(3):
+        want[s, :, :, s : s + 2] = 0
+    np.testing.assert_array_equal(np.array(got), want)
+
+
 def test_a_zero_factor_has_the_product_of_the_others_as_its_gradient():
     for u in ([0.0, 3.0], [0.0, 0.0], [2.0, 0.0]):
         check_derivatives(lambda a, b: a.at[mx.array([1, 1])].multiply(b), np.array([5.0, 7.0]), np.array(u))

@@ -8,7 +8,6 @@ index array's values wrap once if negative and are then held inside the axis; `i
 
 from __future__ import annotations
 
-import ctypes
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from isthmus.graph.node import Node, make, size_of
 from isthmus.kernel import scalar as s
 from isthmus.kernel.place import value_form
 from isthmus.ops.arguments import StreamOrDevice, as_array, as_int, number_as, one_axis, stream_of
+from isthmus.ops.convert import host_view
 from isthmus.ops.create import const_node, full_node, iota_node, zeros_node
 from isthmus.ops.elementwise import divide, equal, logical_and, maximum, minimum, where
 from isthmus.ops.families import Demand, Move, Place, Update
@@ -432,25 +432,27 @@ def _dynamic_slice_vjp(node: Node, y: array, ct: array, wanted: Sequence[bool]) 
     return [wrap(make(DYNAMIC_SLICE_UPDATE, (zeros, ct._node, starts), x.shape, ct.dtype, node.sig.stream, node.sig.attrs)), None]
 
 
-DYNAMIC_SLICE = Move(
+def _dynamic_slice_jvp(node: Node, y: array, tangents: Sequence[array | None]) -> array | None:
+    t = tangents[0]
+    return None if t is None else _dynamic_again(node, t._node, node.inputs[1], node.sig.attrs[0], node.shape)
+
+
+def _dynamic_slice_vmap(node: Node, args: Sequence[array], batched: Sequence[bool]) -> array | None:
+    if batched[1]:
+        return None  # a start of its own for each: one by one
+    x, starts = args[0]._node, args[1]._node
+    return _dynamic_again(node, x, starts, tuple(a + 1 for a in node.sig.attrs[0]), (x.shape[0], *node.shape))
+
+
+DYNAMIC_SLICE: Move = Move(
     "dynamic_slice",
     lambda ctx, node, place: ctx.read(node, 0, _dynamic_place(ctx, node, 1, place, node.sizes)),
     _dynamic_slice_vjp,
-    lambda node, y, tangents: None
-    if tangents[0] is None
-    else _dynamic_again(node, tangents[0]._node, node.inputs[1], node.sig.attrs[0], node.shape),
-    lambda node, args, batched: _dynamic_again(node, args[0]._node, args[1]._node, tuple(a + 1 for a in node.sig.attrs[0]), (args[0].shape[0], *node.shape))
-    if not batched[1]
-    else _dynamic_slice_loop(node, args, batched),
+    _dynamic_slice_jvp,
+    _dynamic_slice_vmap,
     new_sizes=True,
     weight=2,
 )
-
-
-def _dynamic_slice_loop(node: Node, args: Sequence[array], batched: Sequence[bool]) -> array:
-    from isthmus.transforms.vmap import one_by_one
-
-    return one_by_one(node, args, batched)
 
 
 def _dynamic_update_again(node: Node, x: Node, update: Node) -> array:
@@ -473,9 +475,9 @@ def _dynamic_update_jvp(node: Node, y: array, tangents: Sequence[array | None]) 
     return _dynamic_update_again(node, tx._node, tu._node)
 
 
-def _dynamic_update_vmap(node: Node, args: Sequence[array], batched: Sequence[bool]) -> array:
+def _dynamic_update_vmap(node: Node, args: Sequence[array], batched: Sequence[bool]) -> array | None:
     if batched[2]:
-        return _dynamic_slice_loop(node, args, batched)
+        return None
     n = _batch_size(args, batched)
     x, update = (_repeated(a, b, n)._node for a, b in zip(args[:2], batched[:2], strict=True))
     axes = tuple(a + 1 for a in node.sig.attrs[0])
@@ -668,9 +670,7 @@ def _known(node: Node) -> list[int] | None:
     n = size_of(node.shape)
     if node.buffer is None or not 0 < n <= _CHECKED_SIZE:
         return None
-    dtype = node.sig.dtype
-    memory = (ctypes.c_char * (n * dtype.size)).from_address(node.buffer.ptr)
-    values: list[int] = np.frombuffer(memory, dtype.numpy).tolist()
+    values: list[int] = host_view(node).ravel().tolist()
     return values
 
 

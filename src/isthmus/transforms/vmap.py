@@ -12,7 +12,7 @@ from typing import Any
 
 from isthmus.graph.array import array, node_of, wrap
 from isthmus.graph.errors import AxisError
-from isthmus.graph.node import TRACE, Node, Op, make, placeholder
+from isthmus.graph.node import TRACE, Node, make, placeholder
 from isthmus.graph.tree import array_leaf, leaves, map_leaves, prefix_leaves, rebuild
 from isthmus.ops.move import CONCATENATE, broadcast_node_by, reshape_node, slice_node, transpose_node
 from isthmus.transforms.trace import checked_callable, order
@@ -29,11 +29,8 @@ def batched_forward(outputs: Sequence[Node], values: Sequence[array], sources: S
             TRACE.lasti = y.lasti
             batched = [a >= 0 for a in above]
             args = [out[a] if a >= 0 else wrap(x) for a, x in zip(above, y.inputs, strict=True)]
-            op: Any = y.sig.op
-            if type(op).vmap is Op.vmap or (hasattr(op, "rules") and len(op.rules) > 2 and op.rules[2] is None):
-                out.append(one_by_one(y, args, batched))
-            else:
-                out.append(op.vmap(y, args, batched))
+            made = y.sig.op.vmap(y, args, batched)
+            out.append(one_by_one(y, args, batched) if made is None else made)
     finally:
         TRACE.code = None
     return [out[at] if at >= 0 else None for at in found.outputs]
