@@ -19,27 +19,33 @@ def normal(shape):
     return RNG.standard_normal(shape)
 
 
-@pytest.mark.parametrize("a,b", [*SHAPES, ((3, 0), (0, 2)), ((0, 3), (3, 2)), ((2, 0, 4), (4, 3)), ((33, 70), (70, 65))])
+@pytest.mark.parametrize(("a", "b"), [*SHAPES, ((3, 0), (0, 2)), ((0, 3), (3, 2)), ((2, 0, 4), (4, 3)), ((33, 70), (70, 65))])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16, mx.float64, mx.complex64], ids=str)
 def test_values(a, b, dtype):
     x, y = normal(a), normal(b)
     if dtype is mx.complex64:
         x, y = x + 1j * normal(a), y + 1j * normal(b)
-    p, q = mx.array(x.astype(np.complex64 if dtype is mx.complex64 else np.float64), dtype=dtype), mx.array(y.astype(np.complex64 if dtype is mx.complex64 else np.float64), dtype=dtype)
+    p, q = (
+        mx.array(x.astype(np.complex64 if dtype is mx.complex64 else np.float64), dtype=dtype),
+        mx.array(y.astype(np.complex64 if dtype is mx.complex64 else np.float64), dtype=dtype),
+    )
     wide = np.complex128 if dtype is mx.complex64 else np.float64
-    want = np.matmul(np.array(p.astype(dtype if dtype is mx.complex64 else mx.float64)).astype(wide), np.array(q.astype(dtype if dtype is mx.complex64 else mx.float64)).astype(wide))
+    want = np.matmul(
+        np.array(p.astype(dtype if dtype is mx.complex64 else mx.float64)).astype(wide),
+        np.array(q.astype(dtype if dtype is mx.complex64 else mx.float64)).astype(wide),
+    )
     got = mx.matmul(p, q)
     assert got.dtype is dtype and got.shape == want.shape
     tol = {2: 1e-2, 4: 1e-5, 8: 1e-12 if dtype is mx.float64 else 1e-5}[dtype.size]
     np.testing.assert_allclose(np.array(got.astype(mx.complex64 if dtype is mx.complex64 else mx.float64)), want, rtol=tol, atol=tol * 10)
 
 
-@pytest.mark.parametrize("a,b", SHAPES)
+@pytest.mark.parametrize(("a", "b"), SHAPES)
 def test_matmul_laws(a, b):
     check_laws(mx.matmul, normal(a), normal(b))
 
 
-@pytest.mark.parametrize("a,b", SHAPES)
+@pytest.mark.parametrize(("a", "b"), SHAPES)
 @pytest.mark.parametrize("rank", [0, 1, None])
 def test_addmm_laws(a, b, rank):
     out = np.matmul(np.ones(a), np.ones(b)).shape
@@ -48,7 +54,7 @@ def test_addmm_laws(a, b, rank):
 
 
 @pytest.mark.parametrize(
-    "f,g,shapes",
+    ("f", "g", "shapes"),
     [
         (lambda a, b: mx.matmul(a, b.T), lambda a, b: a @ b.T, [(2, 3, 4), (2, 4)]),
         (lambda a, b: mx.matmul(a.T, b), lambda a, b: a.T @ b, [(4, 3), (4, 2)]),
@@ -90,7 +96,7 @@ def test_a_gradient_lies_as_its_array():
 
 
 @pytest.mark.parametrize(
-    "error,act",
+    ("error", "act"),
     [
         (ValueError, lambda: mx.matmul(mx.ones((2, 3)), mx.ones((2, 2)))),
         (ValueError, lambda: mx.matmul(mx.ones((2, 2, 3)), mx.ones((3, 3, 2)))),

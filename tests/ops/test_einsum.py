@@ -51,7 +51,7 @@ def test_a_path():
 
 
 @pytest.mark.parametrize(
-    "subscripts,shapes",
+    ("subscripts", "shapes"),
     [
         ("ij,jk->ik", [(2, 3), (2, 2)]),
         ("ij,jk->ik", [(2, 3)]),

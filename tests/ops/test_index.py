@@ -9,7 +9,7 @@ from laws import check_derivatives, check_laws
 import isthmus.core as mx
 
 N = np.arange(24).reshape(2, 3, 4)
-I = np.array([0, 1, 1, 0, 1])  # noqa: E741
+I = np.array([0, 1, 1, 0, 1])
 M = N % 3 == 0
 ALL = slice(None)
 
@@ -50,7 +50,9 @@ def test_keys_write_as_numpy_writes(key, whole):
 
 
 @pytest.mark.parametrize("key", KEYS, ids=str)
-@pytest.mark.parametrize("name,ufunc", [("add", np.add), ("subtract", np.subtract), ("multiply", np.multiply), ("maximum", np.maximum), ("minimum", np.minimum)])
+@pytest.mark.parametrize(
+    ("name", "ufunc"), [("add", np.add), ("subtract", np.subtract), ("multiply", np.multiply), ("maximum", np.maximum), ("minimum", np.minimum)]
+)
 def test_at_counts_every_index(key, name, ufunc):
     a = N.copy()
     shape = N[keys_of(key, I, M)].shape
@@ -89,7 +91,7 @@ def test_mask_with_values_uses_them_in_order():
 
 
 @pytest.mark.parametrize(
-    "error,act",
+    ("error", "act"),
     [
         (IndexError, lambda x: x[2]),
         (IndexError, lambda x: x[-3]),

@@ -87,7 +87,7 @@ def test_the_global_state_moves_as_the_wheels():
     assert len(mx.random.state) == 1
 
 
-@pytest.mark.parametrize("width,dtype", [(1, np.uint8), (2, np.uint16), (4, np.uint32)])
+@pytest.mark.parametrize(("width", "dtype"), [(1, np.uint8), (2, np.uint16), (4, np.uint32)])
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 8])
 def test_narrow_bits_are_parts_of_the_words(width, dtype, count):
     words = np.array(mx.random.bits(((count * width + 3) // 4,), key=mx.random.key(1)))
@@ -138,7 +138,7 @@ def test_vmap_over_keys_is_a_loop():
 def test_errors_are_the_wheels(act):
     errors = []
     for m in (mx, mlx):
-        with pytest.raises(Exception) as found:  # noqa: PT011
+        with pytest.raises(Exception) as found:
             act(m)
         errors.append(found.type)
     assert errors[0] is errors[1]

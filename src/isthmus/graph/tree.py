@@ -85,5 +85,7 @@ def array_leaf(x: Any, what: str) -> array:
         ValueError: it is not.
     """
     if not isinstance(x, array):
-        raise ValueError(f"[tree_flatten] The argument should contain only arrays: {what} holds a {type(x).__name__}; wrap numbers with mx.array, or pass what is not traced as another argument.")
+        raise ValueError(
+            f"[tree_flatten] The argument should contain only arrays: {what} holds a {type(x).__name__}; wrap numbers with mx.array, or pass what is not traced as another argument."
+        )
     return x

@@ -182,7 +182,8 @@ def _addmm_vmap(node: Node, args: Sequence[array], batched: Sequence[bool]) -> a
     alpha, beta = node.dyn
     if not batched[1] and not batched[2]:
         product = make(MATMUL, (a, b), node.shape, node.sig.dtype, node.sig.stream)
-        return wrap(_scaled(product, alpha)) + wrap(_scaled(c, beta))
+        out: array = wrap(_scaled(product, alpha)) + wrap(_scaled(c, beta))
+        return out
     return wrap(_addmm_node(c, a, b, alpha, beta, node.sig.stream))
 
 
@@ -196,7 +197,9 @@ def _matrices(op: str, a: array, b: array) -> tuple[Node, Node, bool, bool]:
     """Both as matrices, and whether each was a vector."""
     x, y = as_array(a)._node, as_array(b)._node
     if not x.shape or not y.shape:
-        raise ValueError(f"[{op}] Got 0 dimension input. Inputs must have at least one dimension: a is {show_shape(x.shape)}, b is {show_shape(y.shape)}; multiply by a scalar with `*`.")
+        raise ValueError(
+            f"[{op}] Got 0 dimension input. Inputs must have at least one dimension: a is {show_shape(x.shape)}, b is {show_shape(y.shape)}; multiply by a scalar with `*`."
+        )
     row, column = len(x.shape) == 1, len(y.shape) == 1
     k, rows = x.shape[-1], y.shape[0 if column else -2]
     if k != rows:
@@ -215,7 +218,9 @@ def inexact(op: str, dtypes: Sequence[Dtype]) -> Dtype:
         common = promote(common, d)
     if common.rank < 2:
         names = ", ".join(d.name for d in dtypes[:-1]) + f" and {dtypes[-1].name}"
-        raise ValueError(f"[{op}] Only inexact types are supported but {names} were provided which results in {common.name}, which is not a floating point type; convert with astype.")
+        raise ValueError(
+            f"[{op}] Only inexact types are supported but {names} were provided which results in {common.name}, which is not a floating point type; convert with astype."
+        )
     return common
 
 
@@ -355,7 +360,9 @@ def tensordot(a: array, b: array, /, axes: int | Sequence[Sequence[int]] = 2, *,
         if axes < 0:
             raise ValueError(f"[tensordot] axis must be greater or equal to 0; got {axes}.")
         if axes > min(len(x.shape), len(y.shape)):
-            raise ValueError(f"[tensordot] axis must be less than the number of dimensions of a and b: {axes} axes of {show_shape(x.shape)} and {show_shape(y.shape)}.")
+            raise ValueError(
+                f"[tensordot] axis must be less than the number of dimensions of a and b: {axes} axes of {show_shape(x.shape)} and {show_shape(y.shape)}."
+            )
         left: Sequence[int] = range(len(x.shape) - axes, len(x.shape))
         right: Sequence[int] = range(axes)
     else:
@@ -366,7 +373,9 @@ def tensordot(a: array, b: array, /, axes: int | Sequence[Sequence[int]] = 2, *,
         left = [one_axis("tensordot", k, len(x.shape)) for k in axes[0]]
         right = [one_axis("tensordot", k, len(y.shape)) for k in axes[1]]
     if any(x.shape[p] != y.shape[q] for p, q in zip(left, right, strict=True)):
-        raise ValueError(f"[tensordot] a and b must have the same shape on the contracted axes: a is {show_shape(x.shape)}, b is {show_shape(y.shape)}, axes {[*left]} and {[*right]}.")
+        raise ValueError(
+            f"[tensordot] a and b must have the same shape on the contracted axes: a is {show_shape(x.shape)}, b is {show_shape(y.shape)}, axes {[*left]} and {[*right]}."
+        )
     dtype = inexact("tensordot", (x.sig.dtype, y.sig.dtype))
     x, y = cast_node(x, dtype, s), cast_node(y, dtype, s)
     keep_x = [k for k in range(len(x.shape)) if k not in left]

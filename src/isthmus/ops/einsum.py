@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import opt_einsum  # type: ignore[import-untyped]
+import opt_einsum
 
 from isthmus.graph.array import array, broadcast_node, cast_node, show_shape, wrap
 from isthmus.graph.device import Stream

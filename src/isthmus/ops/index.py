@@ -85,10 +85,9 @@ def _gather_lower(ctx: Any, node: Any, place: Place) -> s.Expr:
     rank = node.inputs[1].rank
     rest = iter((*place[:at], *place[at + rank :]))
     own = place[at : at + rank]
-    source = [
-        value_form(_inside(ctx, node, 1 + axes.index(a), own, a)) if a in axes else next(rest) for a in range(node.inputs[0].rank)
-    ]
-    return ctx.read(node, 0, tuple(source))
+    source = [value_form(_inside(ctx, node, 1 + axes.index(a), own, a)) if a in axes else next(rest) for a in range(node.inputs[0].rank)]
+    out: s.Expr = ctx.read(node, 0, tuple(source))
+    return out
 
 
 def _gather_vjp(node: Node, y: array, ct: array, wanted: Sequence[bool]) -> list[array | None]:
@@ -209,13 +208,12 @@ def _scatter_write(ctx: Any, node: Any, place: Place) -> tuple[Place, None]:
     axes = node.attrs[0]
     rank = node.inputs[2].rank
     own, rest = place[:rank], iter(place[rank:])
-    return tuple(
-        value_form(_inside(ctx, node, 2 + axes.index(a), own, a)) if a in axes else next(rest) for a in range(node.rank)
-    ), None
+    return tuple(value_form(_inside(ctx, node, 2 + axes.index(a), own, a)) if a in axes else next(rest) for a in range(node.rank)), None
 
 
 def _mode(node: Any) -> str | None:
-    return node.attrs[1]
+    mode: str | None = node.attrs[1]
+    return mode
 
 
 class _Written:
@@ -627,7 +625,7 @@ def _entries(x: Node, key: tuple[Any, ...]) -> list[Any]:
         elif isinstance(k, slice):
             out.append(k)
             used += 1
-        elif isinstance(k, bool) or isinstance(k, (float, complex, str, bytes)):
+        elif isinstance(k, (bool, float, complex, str, bytes)):
             raise ValueError(f"Cannot index mlx array using the given type: {type(k).__name__}; integers, slices, None, ... and arrays of integers can.")
         elif type(k) is int:
             out.append(k)
@@ -691,7 +689,9 @@ def _host(a: array) -> Any:
 
 def _check_mask(mask: Node, shape: tuple[int, ...]) -> None:
     if mask.shape != shape[: len(mask.shape)]:
-        raise ValueError(f"[index] The boolean mask should have the same shape as the beginning of the indexed array but the mask has shape {show_shape(mask.shape)} and the array has shape {show_shape(shape)}.")
+        raise ValueError(
+            f"[index] The boolean mask should have the same shape as the beginning of the indexed array but the mask has shape {show_shape(mask.shape)} and the array has shape {show_shape(shape)}."
+        )
 
 
 def _nonzero(x: Node, mask: Node, axis: int | None) -> list[array]:

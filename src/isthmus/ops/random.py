@@ -37,8 +37,8 @@ from isthmus.kernel.place import ONE, ORIGIN, product
 from isthmus.ops import convert  # noqa: F401  (makes arrays of numbers)
 from isthmus.ops.arguments import ArrayLike, StreamOrDevice, as_array, as_shape, number_as, one_axis, stream_of
 from isthmus.ops.create import const_node, iota_node
-from isthmus.ops.elementwise import clip, erf, erfinv, floor, less, less_equal, log, log1p, minimum, sign, where
 from isthmus.ops.elementwise import abs as abs_
+from isthmus.ops.elementwise import clip, erf, erfinv, floor, less, less_equal, log, log1p, minimum, sign, where
 from isthmus.ops.families import Move, Place
 from isthmus.ops.move import reshape_node, slice_node
 from isthmus.ops.reduce import argmax, softmax
@@ -246,7 +246,8 @@ def _between(key: Node, low: Any, high: Any, shape: tuple[int, ...], dtype: Dtyp
     u = _unit(key, shape, dtype, stream)
     if isinstance(low, array) or isinstance(high, array):
         low, high = (wrap(cast_node(as_array(x)._node, dtype, stream)) for x in (low, high))
-        return u * (high - low) + low
+        moved: array = u * (high - low) + low
+        return moved
     low, high = _rounded(low, dtype), _rounded(high, dtype)
     width = _rounded(high - low, dtype)
     if width != 1:
@@ -345,7 +346,9 @@ def normal(
         by = _in(scale, dtype, at) * by
     if isinstance(by, array) or by != 1:
         out = out * by
-    return out if loc is None else out + _in(loc, dtype, at)
+    if loc is not None:
+        out = out + _in(loc, dtype, at)
+    return out
 
 
 def _last(x: Node, k: int, stream: Stream) -> Node:
@@ -444,9 +447,7 @@ def _wide_integers(key: Node, low: int, count: int, shape: tuple[int, ...], dtyp
     """`low` and above, below `low + count`: the high part of a 64-bit draw times `count` (the remainder from 2**32 on)."""
     words = _bits_node(key, (2, *shape), uint32, stream)
     codes = (1, *[0] * len(shape))
-    a, b = (
-        wrap(cast_node(reshape_node(slice_node(words, codes, (k,), (1, *shape), stream), shape, stream), uint64, stream)) for k in range(2)
-    )
+    a, b = (wrap(cast_node(reshape_node(slice_node(words, codes, (k,), (1, *shape), stream), shape, stream), uint64, stream)) for k in range(2))
     if count < 2**32:
         offset = (a * count + ((b * count) >> 32)) >> 32
     else:
@@ -505,7 +506,8 @@ def gumbel(shape: Sequence[int] = (), dtype: Dtype | None = float32, key: array 
     """
     at, dtype = stream_of(stream), _real("gumbel", dtype)
     u = _between(_key_of(key, at), 0.0, 1.0, _shape("gumbel", shape), dtype, at)
-    return -log(-log(u, stream=at), stream=at)
+    out: array = -log(-log(u, stream=at), stream=at)
+    return out
 
 
 def laplace(
@@ -584,7 +586,9 @@ def categorical(
     else:
         size = others if shape is None else _shape("categorical", shape)
         if broadcast_shape(size, others) != size:
-            raise ValueError(f"[categorical] Requested shape {show_shape(size)} is not broadcast compatible with the shape {show_shape(others)} of the other axes.")
+            raise ValueError(
+                f"[categorical] Requested shape {show_shape(size)} is not broadcast compatible with the shape {show_shape(others)} of the other axes."
+            )
         split_at = len(size) + 1 + back
         noise_shape = (*size[:split_at], n, *size[split_at:])
     word = _key_of(key, at)

@@ -23,7 +23,7 @@ def forward(outputs: Sequence[Node], tangents: Sequence[array], sources: Sequenc
             if any(g is not None for g in given):
                 TRACE.code = y.code
                 TRACE.lasti = y.lasti
-                t = y.sig.op.jvp(y, array(y), given)  # type: ignore[attr-defined]
+                t = y.sig.op.jvp(y, array(y), given)
             ts.append(t)
     finally:
         TRACE.code = None

@@ -122,7 +122,7 @@ def order(outputs: Sequence[Node], sources: Sequence[Node]) -> Dependents:
         for k, node in enumerate(nodes):
             node.mark = done
             node.num = k
-        stack = [node for node in reversed(outputs)]
+        stack = list(reversed(outputs))
         while stack:
             node = stack[-1]
             mark = node.mark
@@ -180,4 +180,5 @@ def flat_outputs(name: str, out: Any) -> list[array]:
 def checked_callable(name: str, fun: Any) -> Callable[..., Any]:
     if not callable(fun):
         raise TypeError(f"{name}(): incompatible function arguments: a function is needed; got a {type(fun).__name__}.")
-    return fun
+    found: Callable[..., Any] = fun
+    return found

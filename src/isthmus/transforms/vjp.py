@@ -39,13 +39,13 @@ def backward(outputs: Sequence[Node], cotangents: Sequence[array], sources: Sequ
             TRACE.code = y.code
             TRACE.lasti = y.lasti
             if len(above) == 1:
-                (given,) = y.sig.op.vjp(y, array(y), ct, one)  # type: ignore[attr-defined]
+                (given,) = y.sig.op.vjp(y, array(y), ct, one)
                 if given is not None:
                     at = above[0]
                     old = cts[at]
                     cts[at] = given if old is None else old + given
                 continue
-            for at, given in zip(above, y.sig.op.vjp(y, array(y), ct, [a >= 0 for a in above]), strict=True):  # type: ignore[attr-defined]
+            for at, given in zip(above, y.sig.op.vjp(y, array(y), ct, [a >= 0 for a in above]), strict=True):
                 if given is not None and at >= 0:
                     old = cts[at]
                     cts[at] = given if old is None else old + given
@@ -132,7 +132,9 @@ def _wrong_value(name: str, value: Any) -> ValueError:
     if name == "grad":
         return ValueError(f"{start}a scalar array; but {type(value).__name__} was returned.")
     if isinstance(value, tuple) and not value:
-        return ValueError(f"{start}either a scalar array or a non-empty tuple, its first value a scalar array and the rest anything; but an empty tuple was returned.")
+        return ValueError(
+            f"{start}either a scalar array or a non-empty tuple, its first value a scalar array and the rest anything; but an empty tuple was returned."
+        )
     return ValueError(
         f"{start}either a scalar array or a tuple with the first value being a scalar array (Union[array, tuple[array, Any, ...]]); but {type(value).__name__} was returned."
     )
@@ -145,14 +147,16 @@ def _value_and_grad(name: str, fun: Callable[..., Any], argnums: Any, argnames: 
     def call(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         for k in numbers:
             if k >= len(args):
-                raise ValueError(f"[grad] Can't compute the gradient of argument index {k} because the function is called with only {len(args)} positional arguments.")
+                raise ValueError(
+                    f"[grad] Can't compute the gradient of argument index {k} because the function is called with only {len(args)} positional arguments."
+                )
         for n in names:
             if n not in kwargs:
                 raise ValueError(
                     f"[grad] Can't compute the gradient of keyword argument '{n}' because the function is called with the following keyword arguments {{{', '.join(kwargs)}}}."
                 )
         sources = Sources()
-        source: Callable[[Any], array] = lambda x: sources.add(array_leaf(x, "an argument to differentiate"))  # noqa: E731
+        source: Callable[[Any], array] = lambda x: sources.add(array_leaf(x, "an argument to differentiate"))
         traced = list(args)
         with tracing:
             try:
