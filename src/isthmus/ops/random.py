@@ -335,7 +335,8 @@ def normal(
     if dtype is complex64:
         parts = _standard(_key_of(key, at), (*size, 2), float32, at)
         re, im = (wrap(_last(parts._node, k, at)) for k in range(2))
-        out, by = re + im * 1j, 1.0
+        out: array = re + im * 1j
+        by: Any = 1.0
     else:
         if dtype.rank != 2 or dtype.size == 8:
             raise ValueError(f"[normal] Only floating point (float32, float16, bfloat16) and complex64 types are supported; got {dtype.name}.")
