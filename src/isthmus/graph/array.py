@@ -473,8 +473,8 @@ def binary(op: ElementwiseOp, a: Any, b: Any, stream: Any) -> array:
     s = as_stream(stream)
     if a is None or b is None:
         raise TypeError(f"[{op.name}] incompatible arguments: got {_type_name(a)} and {_type_name(b)}; arrays or numbers are needed.")
-    for x in (a, b):
-        if isinstance(x, str):
+    for operand in (a, b):
+        if isinstance(operand, str):
             raise ValueError(f"Cannot perform {_WORDS.get(op.name, op.name)} on {_type_name(a)} and {_type_name(b)}")
     left: array = special.call["as_array"](a, None)
     right: array = special.call["as_array"](b, None)

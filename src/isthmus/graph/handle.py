@@ -18,3 +18,7 @@ class Handle:
     """The base of `array`."""
 
     __slots__ = ()
+
+    def __index__(self) -> int:
+        """Gives compiled classes the slot that `list[x]` asks; what they define is called."""
+        raise TypeError(f"{type(self).__name__} is no index")
