@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import functools
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -234,8 +236,22 @@ special.call.update(
     getstate=_getstate,
     setstate=_setstate,
 )
+
+
+def _method(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` as a method: one that mypyc compiled does not bind `self` by itself."""
+    if isinstance(function, types.FunctionType):
+        return function
+
+    @functools.wraps(function)
+    def method(self: array, *args: Any, **keywords: Any) -> Any:
+        return function(self, *args, **keywords)
+
+    return method
+
+
 for _name, _function in METHODS.items():
-    setattr(array, _name, _function)
+    setattr(array, _name, _method(_function))
 for _name, _function in PROPERTIES.items():
     setattr(array, _name, property(_function))
 

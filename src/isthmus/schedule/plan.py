@@ -19,11 +19,10 @@ from isthmus.backends.cpu.library.matmul import ALPHA, BETA, SCRATCH, plan_matmu
 from isthmus.backends.cpu.render import Rendered, render
 from isthmus.graph.node import LEAF, LIBRARY, MAP, UPDATE, VIEW, Node
 from isthmus.kernel.place import ONE, ORIGIN, ZERO, Form, Poly, axis_form
+from isthmus.schedule.bind import Binding, Frame, StepFrame, bind
 from isthmus.schedule.fuse import Fuser
 from isthmus.schedule.lower import Built, Formula, build
 from isthmus.schedule.sizes import PlanNode, plan_nodes
-
-ALIGN = 64
 
 
 class Operand(NamedTuple):
@@ -52,24 +51,6 @@ class Step:
         self.name = node.op.name
 
 
-class Binding:
-    """A plan at particular sizes: buffers of numbers that the driver reads."""
-
-    __slots__ = ("arena_bytes", "block", "n_entries", "n_patches", "out_bytes", "pack", "patches", "program", "pointers", "table")
-
-    def __init__(self) -> None:
-        self.block = flat_array("q")
-        self.table = flat_array("q")
-        self.patches = flat_array("q")
-        self.program = flat_array("q")
-        self.arena_bytes = 0
-        self.out_bytes: list[int] = []
-        self.n_patches = 0
-        self.n_entries = 0
-        self.pack: Any = None
-        self.pointers: tuple[int, int, int, int] = (0, 0, 0, 0)
-
-
 class Plan:
     """See the module's text. `outs` are the nodes that get buffers, `taken[k]` the leaf whose buffer out k takes, or -1."""
 
@@ -95,6 +76,13 @@ class Plan:
         self.dynamic_formats: list[str] = []
         self.layout()
         self.compile_functions()
+        self.frame = self.make_frame()
+        # One table serves all bindings, as plans run one at a time.
+        n_fixed = 1 + len(self.memory_ids)
+        self.table = flat_array("q", [0] * (n_fixed + len(self.dynamic)))
+        self.table_address = self.table.buffer_info()[0]
+        self.pack = struct.Struct("=" + "q" * n_fixed + "".join(self.dynamic_formats)).pack_into
+        self.n_patches = len(self.frame.patches) // 3
 
     # --- what is kept ---
 
@@ -370,6 +358,8 @@ class Plan:
         self.outs_first = len(texts)
         for n in self.outs:
             texts.append(self.bytes_text(n))
+        self.copies_first = len(texts)
+        texts += [self.bytes_text(step.node.number) for step in self.steps if step.copies]
         for step in self.steps:
             for o in step.operands:
                 if o.offset.terms:
@@ -433,86 +423,64 @@ class Plan:
 
     # --- binding ---
 
-    def bind(self, sizes: tuple[int, ...]) -> Binding:
-        values = self.values(*sizes)
-        threads = cpu_stream.threads()
-        b = Binding()
-        block = [0] * self.block_size
-        for slot, value in zip(self.size_slots, values, strict=False):
-            block[slot] = value
-        offset = 0
-        slot_offsets: list[int] = []
-        for k in range(len(self.slots)):
-            slot_offsets.append(offset)
-            offset += (values[self.bytes_first + k] + ALIGN - 1) & -ALIGN
-        scratch_at = offset
-        scratch_most = 0
+    def make_frame(self) -> Frame:
+        """What all bindings share: see schedule/bind.py."""
         patches: list[int] = []
-        program: list[int] = []
-        at_axis = self.axis_first
+        temporaries: list[tuple[int, int]] = []
+        steps: list[StepFrame] = []
 
-        def memory(n: int) -> tuple[int, int]:
+        def patch(slot: int, n: int) -> None:
             index = self.table_index(n)
-            return index, (slot_offsets[self.slot_of[self.memory_of(n)]] if index == 0 else 0)
+            if index == 0:
+                temporaries.append((len(patches) + 2, self.slot_of[self.memory_of(n)]))
+            patches.extend((slot, index, 0))
 
+        first = self.axis_first
+        copies = iter(range(self.copies_first, self.copies_first + len(self.steps)))
         for step, at, count in zip(self.steps, self.step_at, self.axis_counts, strict=True):
-            axes = values[at_axis : at_axis + count]
-            at_axis += count
+            copy_at, copy_bytes = -1, -1
             if step.built is not None:
                 assert step.rendered is not None
-                rendered = step.rendered
                 for k, (p, _) in enumerate(step.built.buffers):
-                    patches += [at + k, *memory(p.number)]
+                    patch(at + k, p.number)
                 if step.copies:
-                    copy_at = at + rendered.n_slots
-                    patches += [copy_at, *memory(step.node.number), copy_at + 1, *memory(step.reads[-1])]
-                    nbytes = step.node.dtype.size
-                    for size in self.sizes_of(step.node, sizes):
-                        nbytes *= size
-                    program += [cpu_stream.entry("copy"), copy_at, nbytes, max(1 << 18, nbytes // (4 * threads) & -64)]
-                launch = rendered.bind(axes, threads)
-                first = step.built.kernel.n_slots
-                if launch.scratch_bytes:
-                    patches += [at + first, 0, scratch_at]
-                    scratch_most = max(scratch_most, launch.scratch_bytes)
-                block[at + first + 1 : at + first + 1 + len(launch.extra)] = launch.extra
-                for address, units, grain in launch.phases:
-                    program += [address, at, units, grain]
-                continue
-            m, n, k, a_stride, b_stride, d_row, d_col, *batch = axes
-            axes4 = tuple(tuple(batch[i : i + 4]) for i in range(0, len(batch), 4))
-            product = step.product.bind(m, n, k, axes4, a_stride, b_stride, d_row, d_col, threads)
-            block[at : at + len(product.slots)] = product.slots
-            first = 1 if step.node.op.name == "addmm" else 0
-            patches += [at, *memory(step.node.number)]
-            for slot, o in ((1, step.operands[first]), (2, step.operands[first + 1]), *(((3, step.operands[0]),) if first else ())):
-                index, offset = memory(o.base.number)
-                patches += [at + slot, self.dynamic[self.address_text(o)] if o.offset.terms else index, offset]
-            if first:
-                patches += [at + ALPHA, self.dynamic[f"float(n[{step.node.number}].dyn[0])"], 0]
-                patches += [at + BETA, self.dynamic[f"float(n[{step.node.number}].dyn[1])"], 0]
-            if product.scratch_bytes:
-                patches += [at + SCRATCH, 0, scratch_at]
-                scratch_most = max(scratch_most, product.scratch_bytes)
-            program += [product.address, at, product.units, product.grain]
+                    copy_at, copy_bytes = at + step.rendered.n_slots, next(copies)
+                    patch(copy_at, step.node.number)
+                    patch(copy_at + 1, step.reads[-1])
+                n_slots = step.built.kernel.n_slots
+                scratch, extra, bind_step = at + n_slots, at + n_slots + 1, step.rendered.bind
+            else:
+                operands = step.operands[-2:] + step.operands[:-2]  # A, B, and the addend
+                patch(at, step.node.number)
+                for k, o in enumerate(operands):
+                    patch(at + 1 + k, o.base.number)
+                    if o.offset.terms:
+                        patches[-2] = self.dynamic[self.address_text(o)]
+                if len(operands) == 3:
+                    for k, slot in ((0, ALPHA), (1, BETA)):
+                        patches += (at + slot, self.dynamic[f"float(n[{step.node.number}].dyn[{k}])"], 0)
+                scratch, extra, bind_step = at + SCRATCH, 0, step.product.bind
+            steps.append(StepFrame(bind_step, step.built is None, first, count, at, extra, len(patches), copy_bytes, copy_at))
+            patches += (scratch, 0, 0)
+            first += count
         for slot, index in self.dyn_patches:
-            patches += [slot, index, 0]
-        b.arena_bytes = scratch_at + scratch_most
-        b.out_bytes = [values[self.outs_first + k] for k in range(len(self.outs))]
-        b.block = flat_array("q", block or [0])
-        b.patches = flat_array("q", patches or [0])
-        b.program = flat_array("q", program or [0])
-        b.n_patches = len(patches) // 3
-        b.n_entries = len(program) // 4
-        n_fresh = len(self.memory_ids)
-        b.table = flat_array("q", [0] * (1 + n_fresh + len(self.dynamic)))
-        b.pack = struct.Struct("=" + "q" * (1 + n_fresh) + "".join(self.dynamic_formats)).pack_into
-        b.pointers = (b.block.buffer_info()[0], b.table.buffer_info()[0], b.patches.buffer_info()[0], b.program.buffer_info()[0])
-        return b
+            patches += (slot, index, 0)
+        return Frame(
+            [0] * self.block_size,
+            self.size_slots,
+            patches,
+            temporaries,
+            self.bytes_first,
+            len(self.slots),
+            self.outs_first,
+            len(self.outs),
+            cpu_stream.entry("copy"),
+            cpu_stream.threads(),
+            steps,
+        )
 
-    def sizes_of(self, p: PlanNode, sizes: tuple[int, ...]) -> list[int]:
-        env = dict(zip(self.size_names, sizes, strict=True))
-        return [eval(size.text(), {}, env) for size in p.sizes]
+    def bind(self, sizes: tuple[int, ...]) -> Binding:
+        return bind(self.frame, self.values(*sizes))
 
 
 # --- views as memory ---

@@ -126,15 +126,14 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
             buffers.append(nodes[taken[k]].buffer)
     if b.n_entries:
         prefix = (arena.address(b.arena_bytes), *plan.read_pointers(nodes), *[x.ptr for x in fresh])
-        b.pack(b.table, 0, *prefix, *plan.read_numbers(nodes, prefix))
-        block, table, patches, program = b.pointers
+        plan.pack(plan.table, 0, *prefix, *plan.read_numbers(nodes, prefix))
         try:
-            cpu_stream.run(block, table, patches, b.n_patches, program, b.n_entries)
+            cpu_stream.run(b.block_address, plan.table_address, b.patches_address, plan.n_patches, b.program_address, b.n_entries)
         except KeyboardInterrupt:
             if len(fresh) < len(taken):
                 # Leaves were being overwritten: only the finished result can stand in their place.
-                cpu_stream.finish(block, table, patches, b.n_patches, program, b.n_entries)
-                if 0 < b.table[0] <= b.n_entries:
+                cpu_stream.finish(b.block_address, plan.table_address, b.patches_address, plan.n_patches, b.program_address, b.n_entries)
+                if 0 < plan.table[0] <= b.n_entries:
                     give_values(nodes, plan.outs, buffers, donate)
             raise
     give_values(nodes, plan.outs, buffers, donate)
