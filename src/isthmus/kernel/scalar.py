@@ -189,7 +189,7 @@ def min_(a: Expr, b: Expr) -> Expr:
     if a.dtype is bool_:
         return and_(a, b)
     if a.dtype is complex64:
-        return select(_complex_less(a, b), a, b)
+        return select(complex_before(a, b, lt), a, b)
     return _lift("min", (a, b))
 
 
@@ -197,15 +197,16 @@ def max_(a: Expr, b: Expr) -> Expr:
     if a.dtype is bool_:
         return or_(a, b)
     if a.dtype is complex64:
-        return select(_complex_less(b, a), a, b)
+        return select(complex_before(a, b, gt), a, b)
     return _lift("max", (a, b))
 
 
-def _complex_less(a: Expr, b: Expr) -> Expr:
-    """Lexicographic order, NaN first (so that it wins)."""
+def complex_before(a: Expr, b: Expr, order: Callable[[Expr, Expr], Expr]) -> Expr:
+    """Whether `a` comes before `b` in lexicographic order by `lt` or `gt`; NaN comes first (so that it wins)."""
     ar, br = real(a), real(b)
-    nan_a = or_(ne(ar, ar), ne(imag(a), imag(a)))
-    return or_(nan_a, or_(lt(ar, br), and_(eq(ar, br), lt(imag(a), imag(b)))))
+    ai, bi = imag(a), imag(b)
+    nan_a = or_(ne(ar, ar), ne(ai, ai))
+    return or_(nan_a, and_(eq(bi, bi), or_(order(ar, br), and_(eq(ar, br), order(ai, bi)))))
 
 
 def idiv(a: Expr, b: Expr) -> Expr:

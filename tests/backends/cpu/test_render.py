@@ -98,7 +98,8 @@ def assert_same(got, want, tolerance, what):
         assert (got == want).all(), f"{what}\n{got}\n{want}"
         return
     if got.dtype.kind == "c":
-        got, want = got.view(np.float32), want.view(np.float32)
+        assert (np.isnan(got) == np.isnan(want)).all(), f"{what}\n{got}\n{want}"
+        got, want = (x[~np.isnan(x)].view(np.float32) for x in (got, want))
     with np.errstate(invalid="ignore"):
         wide, wider = got.astype(np.float64), want.astype(np.float64)
     assert (np.isnan(wide) == np.isnan(wider)).all(), f"{what}\n{got}\n{want}"
@@ -442,7 +443,7 @@ def test_row_reductions(kind):
         kernel = row_kernel(kind, value if kind.startswith("arg") else s.cast(value, acc), dtype, acc)
         for rows, n in [*((3, n) for n in LENGTHS), (70, 3), (2, 5000), (1, 40000)]:
             for special in (False, True):
-                if special and (dtype.rank < 2 or dtype is complex64):
+                if special and (dtype.rank < 2 or dtype is complex64 and kind in ("sum", "prod")):
                     continue
                 with np.errstate(all="ignore"):
                     check(kernel, [rows, n], [small(dtype, rows * n, n, special), np.zeros(rows, acc.numpy)], [rows, n])
@@ -552,7 +553,7 @@ def test_column_reductions(kind):
         kernel = column_kernel(kind, value if kind.startswith("arg") else s.cast(value, acc), dtype, acc)
         for n, columns in ((1, 1), (3, 5), (64, 33), (65, 16), (130, 100), (5000, 3), (300, 70)):
             for special in (False, True):
-                if special and (dtype.rank < 2 or dtype is complex64):
+                if special and (dtype.rank < 2 or dtype is complex64 and kind in ("sum", "prod")):
                     continue
                 with np.errstate(all="ignore"):
                     check(kernel, [n, columns], [small(dtype, n * columns, n, special), np.zeros(columns, acc.numpy)], [n, columns])

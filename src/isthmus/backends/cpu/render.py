@@ -36,13 +36,12 @@ from isthmus.backends.cpu.render_row import (
     CHUNK,
     kept_nodes,
     rows_entry,
+    side_bytes,
     side_finish_entry,
     split_finish_entry,
     split_stage_entry,
 )
-from isthmus.graph.dtype import float32
 from isthmus.kernel.loops import Kernel, Slot
-from isthmus.kernel.scalar import is_half
 
 PIECE = 65536  # work of a piece handed to a thread, in additions of float32 or so: some microseconds
 ROW_COST = 64  # of a row beside its places: lanes folded, ends
@@ -180,7 +179,7 @@ class Rendered:
         )
         stride = -(-kept_bytes // 128) * 128
         blocks = -(-rows // BLOCK)
-        partials = sum(register_bytes(float32 if is_half(s.value.dtype) else s.value.dtype) for s in self.sides) * blocks * length
+        partials = sum(map(side_bytes, self.sides)) * blocks * length
         return Launch(
             ((address, blocks, self.grain(blocks, BLOCK * length * self.cost, threads)), (finish, length, self.grain(length, blocks * len(self.sides), threads, 64))),
             stride * threads + partials,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from isthmus.backends.cpu.compile import host
-from isthmus.backends.cpu.render_emit import Emitter, Graph, Value, memory_type, register_bytes
+from isthmus.backends.cpu.render_emit import Emitter, Graph, Value, register_bytes
 from isthmus.backends.cpu.render_loops import Odometer, full_stores, natural_lanes, row_roots, walk_roots
 from isthmus.backends.cpu.render_reduce import Accumulator, is_ordered, join
 from isthmus.graph.dtype import bool_, complex64
@@ -36,7 +36,7 @@ class ColumnWalk:
         self.inside = Odometer(out, self.reduced)
         self.length = out.product(self.reduced)
         self.columns = out.size(self.last)
-        self.tiles = out.int("udiv", out.int("add", self.columns, lanes - 1), lanes)
+        self.tiles = out.i64("udiv", out.i64("add", self.columns, lanes - 1), lanes)
         self.known: set[object] = set()
         out.vector_axis, out.lanes = self.last, lanes
         for stage in self.kernel.stages:
@@ -47,8 +47,8 @@ class ColumnWalk:
         out = self.out
         self.place.start(outer)
         self.place.read()
-        first = out.int("mul", tile, out.lanes)
-        count = out.int("sub", self.columns, first)
+        first = out.i64("mul", tile, out.lanes)
+        count = out.i64("sub", self.columns, first)
         whole = out.op(f"icmp sge i64 {count}, {out.lanes}")
         out.vector_start = first
         self.known = {*self.outer, self.last}
@@ -121,8 +121,8 @@ def tile_entry(graph: Graph, symbol: str, lanes: int) -> Emitter:
             walk.leave(t, whole_walk(walk, t, accumulators))
 
     with out.loop("%begin", "%end") as unit:
-        outer = out.int("udiv", unit, walk.tiles)
-        tile = out.int("sub", unit, out.int("mul", outer, walk.tiles))
+        outer = out.i64("udiv", unit, walk.tiles)
+        tile = out.i64("sub", unit, out.i64("mul", outer, walk.tiles))
         walk.at_tile(outer, tile, stages, len(walk.kernel.stages) == 1)
     return out
 
@@ -141,10 +141,10 @@ def whole_walk(walk: ColumnWalk, t: int, accumulators: list[Accumulator]) -> lis
     with out.loop("0", walk.length, SUPER) as first:
         for a in supers:
             a.reset()
-        with out.loop(first, out.least(walk.length, out.int("add", first, SUPER)), BLOCK) as start:
+        with out.loop(first, out.least(walk.length, out.i64("add", first, SUPER)), BLOCK) as start:
             for a in ordered:
                 a.reset()
-            walk.walk(t, accumulators, start, out.least(walk.length, out.int("add", start, BLOCK)))
+            walk.walk(t, accumulators, start, out.least(walk.length, out.i64("add", start, BLOCK)))
             for a, above in zip(ordered, supers, strict=True):
                 above.set(join(out, a.kind, above.get(), a.get()))
         for a, above in zip(supers, totals, strict=True):
@@ -165,21 +165,21 @@ class Planes:
     def __init__(self, walk: ColumnWalk) -> None:
         self.walk = walk
         out = walk.out
-        self.blocks = out.int("udiv", out.int("add", walk.length, BLOCK - 1), BLOCK)
-        self.places = out.int("mul", out.int("mul", out.product(walk.outer), self.blocks), walk.columns)
+        self.blocks = out.i64("udiv", out.i64("add", walk.length, BLOCK - 1), BLOCK)
+        self.places = out.i64("mul", out.i64("mul", out.product(walk.outer), self.blocks), walk.columns)
         self.base = out.op(f"inttoptr i64 {out.slots[walk.kernel.n_slots]} to ptr")
         self.order = [r.number for r in walk.kernel.stages[0].reduces]
 
     def pointers(self, a: Accumulator, outer: str, block: str) -> list[tuple[str, str]]:
         """`(element type, pointer)` of value, imaginary part, index."""
         out, walk = self.walk.out, self.walk
-        start = out.int("mul", out.int("mul", self.places, self.order.index(a.reduce.number)), CELL)
-        row = out.int("mul", out.int("add", out.int("mul", outer, self.blocks), block), walk.columns)
-        at = out.int("add", row, out.vector_start)
+        start = out.i64("mul", out.i64("mul", self.places, self.order.index(a.reduce.number)), CELL)
+        row = out.i64("mul", out.i64("add", out.i64("mul", outer, self.blocks), block), walk.columns)
+        at = out.i64("add", row, out.vector_start)
         found = []
-        for ty, plane, wanted in ((memory_type(a.dtype), 0, True), ("float", 8, bool(a.imag)), ("i32", 12, a.arg)):
+        for ty, plane, wanted in (("i8" if a.dtype is bool_ else a.ty, 0, True), ("float", 8, bool(a.imag)), ("i32", 12, a.arg)):
             if wanted:
-                base = out.op(f"getelementptr i8, ptr {self.base}, i64 {out.int('add', start, out.int('mul', self.places, plane))}")
+                base = out.op(f"getelementptr i8, ptr {self.base}, i64 {out.i64('add', start, out.i64('mul', self.places, plane))}")
                 found.append((ty, out.op(f"getelementptr {ty}, ptr {base}, i64 {at}")))
         return found
 
@@ -205,17 +205,17 @@ def block_entry(graph: Graph, symbol: str, lanes: int) -> Emitter:
     out = walk.out
     planes = Planes(walk)
     with out.loop("%begin", "%end") as unit:
-        above = out.int("udiv", unit, walk.tiles)
-        tile = out.int("sub", unit, out.int("mul", above, walk.tiles))
-        outer = out.int("udiv", above, planes.blocks)
-        block = out.int("sub", above, out.int("mul", outer, planes.blocks))
-        start = out.int("mul", block, BLOCK)
+        above = out.i64("udiv", unit, walk.tiles)
+        tile = out.i64("sub", unit, out.i64("mul", above, walk.tiles))
+        outer = out.i64("udiv", above, planes.blocks)
+        block = out.i64("sub", above, out.i64("mul", outer, planes.blocks))
+        start = out.i64("mul", block, BLOCK)
 
         def body() -> None:
             accumulators = walk.enter(0)
             for a in accumulators:
                 a.reset(out.splat("i32", out.op(f"trunc i64 {start} to i32"), out.lanes))
-            walk.walk(0, accumulators, start, out.least(walk.length, out.int("add", start, BLOCK)))
+            walk.walk(0, accumulators, start, out.least(walk.length, out.i64("add", start, BLOCK)))
             for a in accumulators:
                 planes.put(a, outer, block)
 
@@ -230,8 +230,8 @@ def blocks_finish_entry(graph: Graph, symbol: str, lanes: int) -> Emitter:
     planes = Planes(walk)
     stage = walk.kernel.stages[0]
     with out.loop("%begin", "%end") as unit:
-        outer = out.int("udiv", unit, walk.tiles)
-        tile = out.int("sub", unit, out.int("mul", outer, walk.tiles))
+        outer = out.i64("udiv", unit, walk.tiles)
+        tile = out.i64("sub", unit, out.i64("mul", outer, walk.tiles))
 
         def body() -> None:
             totals = [Accumulator(out, r, out.lanes) for r in stage.reduces]
@@ -243,7 +243,7 @@ def blocks_finish_entry(graph: Graph, symbol: str, lanes: int) -> Emitter:
                 for a in supers:
                     a.noting = a.masked = False
                     a.reset("zeroinitializer")
-                with out.loop(first, out.least(planes.blocks, out.int("add", first, BLOCK))) as block:
+                with out.loop(first, out.least(planes.blocks, out.i64("add", first, BLOCK))) as block:
                     for a, total in zip(supers, totals, strict=True):
                         value, index = planes.get(a, outer, block)
                         target = a if is_ordered(a.reduce) else total

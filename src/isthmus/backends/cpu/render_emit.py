@@ -265,7 +265,7 @@ class Emitter:
 
     # -- integers of the loops
 
-    def int(self, op: str, a: str | int, b: str | int) -> str:
+    def i64(self, op: str, a: str | int, b: str | int) -> str:
         a, b = str(a), str(b)
         if op == "mul" and "1" in (a, b):
             return b if a == "1" else a
@@ -289,7 +289,7 @@ class Emitter:
     def product(self, axes: Iterable[int]) -> str:
         total = "1"
         for axis in axes:
-            total = self.int("mul", total, self.size(axis))
+            total = self.i64("mul", total, self.size(axis))
         return total
 
     # -- vectors
@@ -407,14 +407,14 @@ class Emitter:
         total = self.number(index.offset)
         for axis, stride in index.terms:
             if axis != self.vector_axis:
-                total = self.int("add", total, self.int("mul", self.axes[axis], self.number(stride)))
+                total = self.i64("add", total, self.i64("mul", self.axes[axis], self.number(stride)))
         varying: list[tuple[Value, str]] = []
         for e, stride in index.values:
             value = self.of(e)
             if value.lanes:
                 varying.append((value, self.number(stride)))
             else:
-                total = self.int("add", total, self.int("mul", value.name, self.number(stride)))
+                total = self.i64("add", total, self.i64("mul", value.name, self.number(stride)))
         pointer = self.element(self.kernel.buffers[buffer], self.pointers[buffer], total)
         self.scopes[-1][key] = (pointer, varying)
         return pointer, varying
@@ -434,7 +434,7 @@ class Emitter:
         total = ""
         if isinstance(stride, Slot) or stride:
             by = self.number(stride)
-            base = self.element(dtype, base, self.int("mul", self.vector_start, by))
+            base = self.element(dtype, base, self.i64("mul", self.vector_start, by))
             total = self.op(f"mul <{n} x i64> {self.iota('i64', n)}, {self.splat('i64', by, n)}")
         for value, by in varying:
             part = value.name if by == "1" else self.op(f"mul <{n} x i64> {value.name}, {self.splat('i64', by, n)}")
@@ -526,7 +526,7 @@ class Emitter:
         return self.op(f"shufflevector <{n} x {ty}> {name}, <{n} x {ty}> poison, <{n} x i32> {self.iota('i32', n, n - 1, -1)}")
 
     def load_reversed(self, dtype: Dtype, base: str, mask: str | None) -> Value:
-        first = self.int("sub", str(1 - self.lanes), self.vector_start)
+        first = self.i64("sub", str(1 - self.lanes), self.vector_start)
         pointer = self.op(f"getelementptr {'i64' if dtype is complex64 else memory_type(dtype)}, ptr {base}, i64 {first}")
         found = self.load_run(dtype, pointer, mask and self.reversed(mask, "i1"))
         ty = register_type(dtype)
@@ -620,17 +620,12 @@ class Emitter:
                 if combine is not None:
                     value = self.apply(COMBINE[combine], self.load_run(dtype, pointer, mask), value)
             else:
-                first = self.int("sub", str(1 - n), self.vector_start)
+                first = self.i64("sub", str(1 - n), self.vector_start)
                 pointer = self.op(f"getelementptr {'i64' if dtype is complex64 else ty}, ptr {base}, i64 {first}")
                 rt = register_type(dtype)
                 value = Value(self.reversed(value.name, rt), dtype, n, value.imag and self.reversed(value.imag, rt))
                 mask = mask and self.reversed(mask, "i1")
-            if dtype is complex64:
-                order = "<" + ", ".join(f"i32 {k // 2 + n * (k % 2)}" for k in range(2 * n)) + ">"
-                pairs = self.op(f"shufflevector <{n} x float> {value.name}, <{n} x float> {value.imag}, <{2 * n} x i32> {order}")
-                self.write("float", 2 * n, 4, pairs, pointer, mask and self.doubled(mask))
-            else:
-                self.write(ty, n, dtype.size, self.to_memory(value), pointer, mask)
+            self.store_run(dtype, value, pointer, mask)
             return
         assert combine is None
         pointers = self.addresses(dtype, base, varying, stride)
@@ -639,6 +634,15 @@ class Emitter:
             self.scatter(ty, 4, value.imag, self.op(f"getelementptr i8, <{n} x ptr> {pointers}, i64 4"), mask)
         else:
             self.scatter(ty, dtype.size, self.to_memory(value), pointers, mask)
+
+    def store_run(self, dtype: Dtype, value: Value, pointer: str, mask: str | None) -> None:
+        n = self.lanes
+        if dtype is not complex64:
+            self.write(memory_type(dtype), n, dtype.size, self.to_memory(value), pointer, mask)
+            return
+        order = "<" + ", ".join(f"i32 {k // 2 + n * (k % 2)}" for k in range(2 * n)) + ">"
+        pairs = self.op(f"shufflevector <{n} x float> {value.name}, <{n} x float> {value.imag}, <{2 * n} x i32> {order}")
+        self.write("float", 2 * n, 4, pairs, pointer, mask and self.doubled(mask))
 
     def put_one(self, dtype: Dtype, pointer: str, value: Value, combine: str | None) -> None:
         if combine is not None:

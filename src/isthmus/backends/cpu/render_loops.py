@@ -55,8 +55,8 @@ class Odometer:
         out = self.out
         for axis in reversed(self.list[1:]):
             size = out.size(axis)
-            quotient = out.int("udiv", flat, size)
-            out.do(f"store i64 {out.int('sub', flat, out.int('mul', quotient, size))}, ptr {self.cells[axis]}")
+            quotient = out.i64("udiv", flat, size)
+            out.do(f"store i64 {out.i64('sub', flat, out.i64('mul', quotient, size))}, ptr {self.cells[axis]}")
             flat = quotient
         if self.list:
             out.do(f"store i64 {flat}, ptr {self.cells[self.list[0]]}")
@@ -70,7 +70,7 @@ class Odometer:
         out = self.out
         carry = "1"
         for axis in reversed(self.list):
-            now = out.int("add", out.op(f"load i64, ptr {self.cells[axis]}"), carry)
+            now = out.i64("add", out.op(f"load i64, ptr {self.cells[axis]}"), carry)
             if axis == self.list[0]:
                 out.do(f"store i64 {now}, ptr {self.cells[axis]}")
                 return
@@ -82,12 +82,12 @@ class Odometer:
 def vector_loop(out: Emitter, start: str, stop: str, body: Callable[[], None]) -> None:
     """`body` over the vector axis from `start` to `stop`: whole vectors, then one with a mask."""
     n = out.lanes
-    count = out.int("sub", stop, start)
-    whole = out.int("add", start, out.op(f"and i64 {count}, {-n}"))
+    count = out.i64("sub", stop, start)
+    whole = out.i64("add", start, out.op(f"and i64 {count}, {-n}"))
     with out.loop(start, whole, n) as i:
         out.vector_start, out.mask = i, None
         body()
-    rest = out.int("sub", stop, whole)
+    rest = out.i64("sub", stop, whole)
     with out.when(out.op(f"icmp sgt i64 {rest}, 0")):
         out.vector_start, out.mask = whole, out.first_lanes(rest)
         body()
@@ -141,10 +141,10 @@ def map_entry(graph: Graph, symbol: str) -> Emitter:
         vector_loop(out, "%begin", "%end", body)
         return out
     size = out.size(last)
-    first = out.int("udiv", "%begin", size)
+    first = out.i64("udiv", "%begin", size)
     place = Odometer(out, outer)
     place.start(first)
-    inner = out.variable("i64", out.int("sub", "%begin", out.int("mul", first, size)))
+    inner = out.variable("i64", out.i64("sub", "%begin", out.i64("mul", first, size)))
     done = out.variable("i64", "%begin")
 
     def more() -> str:
@@ -154,10 +154,10 @@ def map_entry(graph: Graph, symbol: str) -> Emitter:
         place.read()
         start = out.op(f"load i64, ptr {inner}")
         at = out.op(f"load i64, ptr {done}")
-        stop = out.least(size, out.int("add", start, out.int("sub", "%end", at)))
+        stop = out.least(size, out.i64("add", start, out.i64("sub", "%end", at)))
         hoist_bases(set(outer))
         vector_loop(out, start, stop, body)
-        out.do(f"store i64 {out.int('add', at, out.int('sub', stop, start))}, ptr {done}")
+        out.do(f"store i64 {out.i64('add', at, out.i64('sub', stop, start))}, ptr {done}")
         out.do(f"store i64 0, ptr {inner}")
         place.step()
     return out
@@ -206,31 +206,31 @@ def turned_entry(graph: Graph, symbol: str) -> Emitter:
     sides = [n * t for t in TILES]
     out.vector_axis = last
     out.hoist(wanted, set())
-    down, across = (out.int("udiv", out.int("add", out.size(k), side - 1), side) for k, side in zip((cross, last), sides, strict=True))
+    down, across = (out.i64("udiv", out.i64("add", out.size(k), side - 1), side) for k, side in zip((cross, last), sides, strict=True))
     place = Odometer(out, others)
     tiles = {id(node): out.variable(f"[{n * n} x {tile_type(node)}]") for node in loads}
     with out.loop("%begin", "%end") as unit:
-        above = out.int("udiv", unit, across)
-        column = out.int("sub", unit, out.int("mul", above, across))
-        outer = out.int("udiv", above, down)
-        row = out.int("sub", above, out.int("mul", outer, down))
+        above = out.i64("udiv", unit, across)
+        column = out.i64("sub", unit, out.i64("mul", above, across))
+        outer = out.i64("udiv", above, down)
+        row = out.i64("sub", above, out.i64("mul", outer, down))
         place.start(outer)
         place.read()
         out.hoist(wanted, set(others))
-        starts = [out.int("mul", row, sides[0]), out.int("mul", column, sides[1])]
-        stops = [out.least(out.size(axis), out.int("add", start, side)) for axis, start, side in zip((cross, last), starts, sides, strict=True)]
+        starts = [out.i64("mul", row, sides[0]), out.i64("mul", column, sides[1])]
+        stops = [out.least(out.size(axis), out.i64("add", start, side)) for axis, start, side in zip((cross, last), starts, sides, strict=True)]
         with out.loop(starts[0], stops[0], n) as i0, out.loop(starts[1], stops[1], n) as j0:
-            height, width = (out.least(out.int("sub", stop, at), str(n)) for stop, at in zip(stops, (i0, j0), strict=True))
+            height, width = (out.least(out.i64("sub", stop, at), str(n)) for stop, at in zip(stops, (i0, j0), strict=True))
             for node in loads:
                 turn(out, node, cross, (i0, height), (j0, width), tiles[id(node)])
             out.vector_start = j0
 
             def rows(i0: str = i0, height: str = height) -> None:
                 with out.loop("0", height) as i:
-                    out.axes[cross] = out.int("add", i0, i)
+                    out.axes[cross] = out.i64("add", i0, i)
                     for node in loads:
                         ty = tile_type(node)
-                        out.tiles[id(node)] = out.op(f"getelementptr {ty}, ptr {tiles[id(node)]}, i64 {out.int('mul', i, n)}")
+                        out.tiles[id(node)] = out.op(f"getelementptr {ty}, ptr {tiles[id(node)]}, i64 {out.i64('mul', i, n)}")
                     full_stores(out, stage.stores)
 
             if host().simd_bytes == 64:
@@ -264,8 +264,8 @@ def turn(out: Emitter, node: Node, cross: int, i: tuple[str, str], j: tuple[str,
     vectors = []
     align = 4 if node.dtype is complex64 else node.dtype.size
     for k in range(n):
-        inside = out.least(str(k), out.int("sub", j[1], 1))  # places beyond the edge read the last row again
-        at = out.int("mul", out.int("add", j[0], inside), stride)
+        inside = out.least(str(k), out.i64("sub", j[1], 1))  # places beyond the edge read the last row again
+        at = out.i64("mul", out.i64("add", j[0], inside), stride)
         vectors.append(out.read(ty, n, align, out.op(f"getelementptr {ty}, ptr {base}, i64 {at}"), mask))
     v = f"<{n} x {ty}>"
     size = 1
@@ -357,7 +357,7 @@ def flat_entry(graph: Graph, flat: Flat, symbol: str, general: str) -> Emitter:
     for index in dict.fromkeys(flat.dense):
         strides = dict(index.terms)
         for k in range(last):
-            whole = out.int("mul", out.number(strides[k + 1]), out.number(kernel.axes[k + 1].size))
+            whole = out.i64("mul", out.number(strides[k + 1]), out.number(kernel.axes[k + 1].size))
             if whole != out.number(strides[k]):
                 same = out.op(f"icmp eq i64 {out.number(strides[k])}, {whole}")
                 fits = same if fits == "true" else out.op(f"and i1 {fits}, {same}")
@@ -368,19 +368,19 @@ def flat_entry(graph: Graph, flat: Flat, symbol: str, general: str) -> Emitter:
         out.do("ret void")
         out.block("flat")
     tables: dict[int, str] = {}
-    with out.loop("0", out.int("add", size, n)) as i:
-        at = out.int("urem", i, size)
+    with out.loop("0", out.i64("add", size, n)) as i:
+        at = out.i64("urem", i, size)
         for k, index in flat.periodic.items():
             node = flat.graph.nodes[k]
             ty = tile_type(node)
             tables[k] = out.variable(f"[{SHORT + n} x {ty}]")
-            place = out.int("add", out.number(index.offset), out.int("mul", at, out.number(dict(index.terms)[last])))
+            place = out.i64("add", out.number(index.offset), out.i64("mul", at, out.number(dict(index.terms)[last])))
             align = 4 if node.dtype is complex64 else node.dtype.size
             found = out.op(f"load {ty}, ptr {out.op(f'getelementptr {ty}, ptr {out.pointers[node.attr.buffer]}, i64 {place}')}, align {align}")
             out.do(f"store {ty} {found}, ptr {out.op(f'getelementptr {ty}, ptr {tables[k]}, i64 {i}')}, align {align}")
     out.hoist([k for k in wanted if k not in flat.periodic], set())
-    step = out.int("urem", n, size)
-    phase = out.variable("i64", out.int("urem", "%begin", size))
+    step = out.i64("urem", n, size)
+    phase = out.variable("i64", out.i64("urem", "%begin", size))
 
     def body() -> None:
         out.scopes.append({})
@@ -389,9 +389,9 @@ def flat_entry(graph: Graph, flat: Flat, symbol: str, general: str) -> Emitter:
             node = flat.graph.nodes[k]
             out.tiles[id(node)] = out.op(f"getelementptr {tile_type(node)}, ptr {table}, i64 {at}")
         full_stores(out, flat.graph.kernel.stages[0].stores)
-        following = out.int("add", at, step)
+        following = out.i64("add", at, step)
         back = out.op(f"select i1 {out.op(f'icmp sge i64 {following}, {size}')}, i64 {size}, i64 0")
-        out.do(f"store i64 {out.int('sub', following, back)}, ptr {phase}")
+        out.do(f"store i64 {out.i64('sub', following, back)}, ptr {phase}")
         out.scopes.pop()
 
     vector_loop(out, "%begin", "%end", body)
@@ -445,14 +445,14 @@ def strips_entry(graph: Graph, symbol: str) -> Emitter:
         safe = out.op(f"select i1 {wide}, i64 {least}, i64 1")
         rest = "0"
         for stride in strides:
-            rest = out.int("or", rest, out.int("urem", stride, safe)) if rest != "0" else out.int("urem", stride, safe)
+            rest = out.i64("or", rest, out.i64("urem", stride, safe)) if rest != "0" else out.i64("urem", stride, safe)
         apart = out.op(f"and i1 {wide}, {out.op(f'icmp eq i64 {rest}, 0')}")
     strips = out.op(f"udiv i64 {out.op(f'add i64 {size}, {STRIP - 1}')}, {STRIP}")
     nothing = out.op(f"select i1 {out.op('icmp eq i64 %begin, 0')}, i64 {strips}, i64 0")
     begin = out.op(f"select i1 {apart}, i64 %begin, i64 0")
     end = out.op(f"select i1 {apart}, i64 %end, i64 {nothing}")
-    start = out.int("mul", begin, STRIP)
-    stop = out.least(size, out.int("mul", end, STRIP))
+    start = out.i64("mul", begin, STRIP)
+    stop = out.least(size, out.i64("mul", end, STRIP))
     out.hoist(wanted, set())
     place = Odometer(out, outer)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from isthmus.backends.cpu.render_emit import Emitter, Value, literal, register_type, vector_type
-from isthmus.graph.dtype import Dtype, bool_, complex64, uint32
+from isthmus.graph.dtype import Dtype, bool_, complex64, float32, uint32
 from isthmus.kernel import scalar
 from isthmus.kernel.loops import Reduce
+from isthmus.kernel.scalar import Expr
 
 ORDERED = ("sum", "prod")
 
@@ -56,7 +59,7 @@ class Accumulator:
         value = reduce.value.dtype
         self.dtype = value if self.arg else reduce.dtype
         if self.arg and value.name in ("float16", "bfloat16"):
-            self.dtype = scalar.float32
+            self.dtype = float32
         self.noting = self.kind in ("max", "min") and self.dtype.rank == 2
         self.ty = register_type(self.dtype)
         self.type = vector_type(self.ty, lanes)
@@ -132,9 +135,13 @@ class Accumulator:
             beyond = out.op(f"fcmp {'ugt' if up else 'ult'} {ty} {b.name}, {a.name}")
             return out.op(f"and {i1} {beyond}, {out.op(f'fcmp ord {ty} {a.name}, {a.name}')}")
         if kind is complex64:
-            return out.apply(lambda x, y: scalar.and_(scalar.eq(scalar.real(x), scalar.real(x)), scalar._complex_less(y, x) if not up else scalar._complex_less(x, y)), a, b).name
+            return out.apply(lambda x, y: self.complex_better(y, x), a, b).name
         sign = "s" if kind.category == "signed" else "u"
         return out.op(f"icmp {sign}{'gt' if up else 'lt'} {ty} {b.name}, {a.name}")
+
+    def complex_better(self, b: Expr, a: Expr) -> Expr:
+        number = scalar.and_(scalar.eq(scalar.real(a), scalar.real(a)), scalar.eq(scalar.imag(a), scalar.imag(a)))
+        return scalar.and_(number, scalar.complex_before(b, a, scalar.gt if self.kind == "argmax" else scalar.lt))
 
     def settle(self) -> Value:
         """The value a lane, NaN where one was noted."""
@@ -195,5 +202,19 @@ class Accumulator:
         return self.out.op(f"shufflevector <{n} x {ty}> {name}, <{n} x {ty}> poison, <{lanes} x i32> {self.out.iota('i32', lanes, part * lanes)}")
 
     def result(self, value: Value, index: str) -> Value:
-        """What the `row` leaf reads."""
-        return Value(index, uint32, value.lanes) if self.arg else value
+        """What the `row` leaf reads. NaN has one form: which operand's a sum keeps would show how it was walked."""
+        if self.arg:
+            return Value(index, uint32, value.lanes)
+        if self.dtype.rank < 2 or self.dtype.rank == 2 and self.kind not in ORDERED:
+            return value
+        out = self.out
+        ty, i1 = out.type(self.dtype, value.lanes), vector_type("i1", value.lanes)
+        nan = out.splat(self.ty, literal(math.nan, self.dtype), value.lanes)
+        if self.kind not in ORDERED:  # a complex number: several may be NaN, each in its way
+            bad = out.op(f"fcmp uno {ty} {value.name}, {value.imag}")
+            both = [out.op(f"select {i1} {bad}, {ty} {nan}, {ty} {name}") for name in (value.name, value.imag)]
+            return Value(both[0], self.dtype, value.lanes, both[1])
+        names = []
+        for name in filter(None, (value.name, value.imag)):
+            names.append(out.op(f"select {i1} {out.op(f'fcmp uno {ty} {name}, {name}')}, {ty} {nan}, {ty} {name}"))
+        return Value(names[0], self.dtype, value.lanes, names[1] if value.imag else "")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from isthmus.backends.cpu.render_emit import Emitter, Graph, Value, literal, register_bytes, register_type
 from isthmus.backends.cpu.render_loops import Odometer, full_stores, natural_lanes, row_roots, vector_loop, walk_roots
 from isthmus.backends.cpu.render_reduce import Accumulator, identity, is_ordered, join
-from isthmus.graph.dtype import bool_, complex64, float32, uint32
-from isthmus.kernel.loops import Reduce, Stage
+from isthmus.graph.dtype import Dtype, bool_, complex64, float32, uint32
+from isthmus.kernel.loops import Reduce, Side, Stage
 from isthmus.kernel.scalar import is_half
 
 LANES = 32
@@ -112,10 +112,10 @@ class RowWalk:
             vector_loop(out, start, stop, lambda: self.body(t, accumulators, out.vector_start))
             return
         n, size = out.lanes, out.size(self.last)
-        segment = out.int("udiv", start, size)
+        segment = out.i64("udiv", start, size)
         self.segment.start(segment)
         flat = out.variable("i64", start)
-        base = out.variable("i64", out.int("mul", segment, size))  # of the segment
+        base = out.variable("i64", out.i64("mul", segment, size))  # of the segment
 
         def before(limit: str) -> str:
             return out.op(f"icmp slt i64 {out.op(f'load i64, ptr {flat}')}, {limit}")
@@ -123,27 +123,27 @@ class RowWalk:
         with out.repeat(lambda: before(stop)):
             self.segment.read()
             origin = out.op(f"load i64, ptr {base}")
-            end = out.least(stop, out.int("add", origin, size))
+            end = out.least(stop, out.i64("add", origin, size))
             out.hoist(walk_roots(self.graph, self.kernel.stages[t]), self.known | set(self.segment.list))
             with out.repeat(lambda: before(end)):
                 at = out.op(f"load i64, ptr {flat}")
                 low = out.op(f"and i64 {at}, {n - 1}")
-                count = out.int("sub", end, at)
+                count = out.i64("sub", end, at)
                 whole = out.op(f"and i64 {count}, {-n}")
                 aligned = out.op(f"select i1 {out.op(f'icmp eq i64 {low}, 0')}, i64 {whole}, i64 0")
-                to = out.int("add", at, aligned)
+                to = out.i64("add", at, aligned)
                 with out.loop(at, to, n) as i:
-                    out.vector_start, out.mask = out.int("sub", i, origin), None
+                    out.vector_start, out.mask = out.i64("sub", i, origin), None
                     self.body(t, accumulators, i)
                 low = out.op(f"and i64 {to}, {n - 1}")
-                group = out.int("sub", to, low)
-                high = out.least(str(n), out.int("sub", end, group))
+                group = out.i64("sub", to, low)
+                high = out.least(str(n), out.i64("sub", end, group))
                 with out.when(out.op(f"icmp slt i64 {low}, {high}")):
-                    out.vector_start, out.mask = out.int("sub", group, origin), out.first_lanes(high, low)
+                    out.vector_start, out.mask = out.i64("sub", group, origin), out.first_lanes(high, low)
                     self.body(t, accumulators, group)
-                out.do(f"store i64 {out.int('add', group, high)}, ptr {flat}")
+                out.do(f"store i64 {out.i64('add', group, high)}, ptr {flat}")
                 out.mask = None
-            out.do(f"store i64 {out.int('add', origin, size)}, ptr {base}")
+            out.do(f"store i64 {out.i64('add', origin, size)}, ptr {base}")
             self.segment.step()
             for axis in self.segment.list:
                 del out.axes[axis]
@@ -169,11 +169,13 @@ class RowWalk:
         dtype = float32 if is_half(value.dtype) else value.dtype
         value = out.widen(out.cast(value, dtype), out.lanes)
         ty, size = register_type(dtype), register_bytes(dtype)
-        for name in (value.name,):
-            pointer = out.op(f"getelementptr {ty}, ptr {row}, i64 {flat}")
-            old = Value(out.read(ty, out.lanes, size, pointer, out.mask), dtype, out.lanes)
-            del name
-            out.write(ty, out.lanes, size, join(out, "sum", old, value).name, pointer, out.mask)
+        if dtype is complex64:
+            pointer = out.op(f"getelementptr i64, ptr {row}, i64 {flat}")
+            out.store_run(dtype, join(out, "sum", out.load_run(dtype, pointer, out.mask), value), pointer, out.mask)
+            return
+        pointer = out.op(f"getelementptr {ty}, ptr {row}, i64 {flat}")
+        old = Value(out.read(ty, out.lanes, size, pointer, out.mask), dtype, out.lanes)
+        out.write(ty, out.lanes, size, join(out, "sum", old, value).name, pointer, out.mask)
 
 
 def rows_entry(graph: Graph, symbol: str, kept: list[tuple[int, int]]) -> Emitter:
@@ -183,10 +185,10 @@ def rows_entry(graph: Graph, symbol: str, kept: list[tuple[int, int]]) -> Emitte
     out, kernel = walk.out, walk.kernel
     extra = out.slots[kernel.n_slots + 1 :]
     if kept:
-        at = walk.scratch(out.int("mul", "%worker", extra[0]))
+        at = walk.scratch(out.i64("mul", "%worker", extra[0]))
         for _, k in kept:
             walk.kept_rows[k] = at
-            at = out.op(f"getelementptr i8, ptr {at}, i64 {out.int('mul', walk.length, register_bytes(graph.nodes[k].dtype))}")
+            at = out.op(f"getelementptr i8, ptr {at}, i64 {out.i64('mul', walk.length, register_bytes(graph.nodes[k].dtype))}")
     for stage in kernel.stages:
         out.hoist(walk_roots(graph, stage), set())
     sides = [side for stage in kernel.stages for side in stage.sides]
@@ -196,16 +198,15 @@ def rows_entry(graph: Graph, symbol: str, kept: list[tuple[int, int]]) -> Emitte
             one_row(walk)
         return out
     rows = out.product(walk.parallel)
-    blocks = out.int("udiv", out.int("add", rows, BLOCK - 1), BLOCK)
+    blocks = out.i64("udiv", out.i64("add", rows, BLOCK - 1), BLOCK)
     partials = side_partials(walk, extra[1], blocks)
     with out.loop("%begin", "%end") as block:
-        first = out.int("mul", block, BLOCK)
-        last = out.least(rows, out.int("add", first, BLOCK))
+        first = out.i64("mul", block, BLOCK)
+        last = out.least(rows, out.i64("add", first, BLOCK))
         mine = []
         for side, pointer in zip(sides, partials, strict=True):
-            dtype = float32 if is_half(side.value.dtype) else side.value.dtype
-            bytes_ = out.int("mul", walk.length, register_bytes(dtype))
-            row = out.op(f"getelementptr i8, ptr {pointer}, i64 {out.int('mul', block, bytes_)}")
+            bytes_ = out.i64("mul", walk.length, side_bytes(side))
+            row = out.op(f"getelementptr i8, ptr {pointer}, i64 {out.i64('mul', block, bytes_)}")
             out.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
             out.do(f"call void @llvm.memset.p0.i64(ptr {row}, i8 0, i64 {bytes_}, i1 false)")
             mine.append(row)
@@ -223,8 +224,7 @@ def side_partials(walk: RowWalk, offset: str, blocks: str) -> list[str]:
     for stage in walk.kernel.stages:
         for side in stage.sides:
             found.append(at)
-            dtype = float32 if is_half(side.value.dtype) else side.value.dtype
-            bytes_ = out.int("mul", out.int("mul", walk.length, register_bytes(dtype)), blocks)
+            bytes_ = out.i64("mul", out.i64("mul", walk.length, side_bytes(side)), blocks)
             at = out.op(f"getelementptr i8, ptr {at}, i64 {bytes_}")
     return found
 
@@ -262,19 +262,19 @@ def walk_row(walk: RowWalk, t: int, accumulators: list[Accumulator]) -> list[tup
     with out.loop("0", walk.length, CHUNK) as start:
         for a in ordered:
             a.reset()
-        walk.walk(t, accumulators, start, out.least(walk.length, out.int("add", start, CHUNK)))
+        walk.walk(t, accumulators, start, out.least(walk.length, out.i64("add", start, CHUNK)))
         totals = [a.fold()[0] for a in ordered]
         for level, total in zip(levels, totals, strict=True):
             level.total(total)
         with out.when(long):
             for level, total in zip(levels, totals, strict=True):
-                level.add(out.int("lshr", start, 12), total)
+                level.add(out.i64("lshr", start, 12), total)
     with out.when(long):
         for level in levels:
             level.fold()
     results = []
     for a in accumulators:
-        value = levels[ordered.index(a)].get() if a in ordered else a.result(*a.fold())
+        value = a.result(*((levels[ordered.index(a)].get(), "") if a in ordered else a.fold()))
         results.append((a.reduce, value))
     return results
 
@@ -333,20 +333,20 @@ class Partials:
         self.walk = walk
         out = walk.out
         self.rows = out.product(walk.parallel)
-        self.chunks = out.int("udiv", out.int("add", walk.length, CHUNK - 1), CHUNK)
+        self.chunks = out.i64("udiv", out.i64("add", walk.length, CHUNK - 1), CHUNK)
         self.order = [r.number for stage in walk.kernel.stages for r in stage.reduces]
         self.base = walk.scratch()
 
     def cell(self, reduce: Reduce, row: str, chunk: str) -> str:
         out = self.walk.out
-        at = out.int("add", out.int("mul", out.int("add", out.int("mul", self.order.index(reduce.number), self.rows), row), self.chunks), chunk)
-        return out.op(f"getelementptr i8, ptr {self.base}, i64 {out.int('mul', at, CELL)}")
+        at = out.i64("add", out.i64("mul", out.i64("add", out.i64("mul", self.order.index(reduce.number), self.rows), row), self.chunks), chunk)
+        return out.op(f"getelementptr i8, ptr {self.base}, i64 {out.i64('mul', at, CELL)}")
 
     def result(self, reduce: Reduce, row: str) -> str:
         out = self.walk.out
-        before = out.int("mul", out.int("mul", len(self.order), self.rows), self.chunks)
-        at = out.int("add", out.int("add", before, out.int("mul", self.order.index(reduce.number), self.rows)), row)
-        return out.op(f"getelementptr i8, ptr {self.base}, i64 {out.int('mul', at, CELL)}")
+        before = out.i64("mul", out.i64("mul", len(self.order), self.rows), self.chunks)
+        at = out.i64("add", out.i64("add", before, out.i64("mul", self.order.index(reduce.number), self.rows)), row)
+        return out.op(f"getelementptr i8, ptr {self.base}, i64 {out.i64('mul', at, CELL)}")
 
     def put(self, pointer: str, value: Value, index: str = "") -> None:
         out = self.walk.out
@@ -390,17 +390,17 @@ def split_stage_entry(graph: Graph, symbol: str, t: int) -> Emitter:
     partials = Partials(walk)
     out.hoist(walk_roots(graph, walk.kernel.stages[t]), set())
     with out.loop("%begin", "%end") as unit:
-        row = out.int("udiv", unit, partials.chunks)
-        chunk = out.int("sub", unit, out.int("mul", row, partials.chunks))
+        row = out.i64("udiv", unit, partials.chunks)
+        chunk = out.i64("sub", unit, out.i64("mul", row, partials.chunks))
         walk.place.start(row)
         walk.place.read()
         walk.known = set(walk.parallel)
         partials.known_rows(t, row)
         accumulators = walk.enter(t)
-        start = out.int("mul", chunk, CHUNK)
+        start = out.i64("mul", chunk, CHUNK)
         for a in accumulators:
             a.reset(walk.first_index(start) if a.arg else None)
-        walk.walk(t, accumulators, start, out.least(walk.length, out.int("add", start, CHUNK)))
+        walk.walk(t, accumulators, start, out.least(walk.length, out.i64("add", start, CHUNK)))
         for a in accumulators:
             value, index = a.fold()
             partials.put(partials.cell(a.reduce, row, chunk), value, index)
@@ -430,7 +430,7 @@ def split_finish_entry(graph: Graph, symbol: str, t: int) -> Emitter:
                     with out.loop("0", partials.chunks) as chunk:
                         level.add(chunk, partials.get(partials.cell(r, row, chunk), like)[0])
                     level.fold()
-                value = level.get()
+                value = like.result(level.get(), "")
             else:
                 like.noting = False
                 like.set(first)
@@ -458,24 +458,24 @@ def side_finish_entry(graph: Graph, symbol: str) -> Emitter:
     out, kernel = walk.out, walk.kernel
     extra = out.slots[kernel.n_slots + 1 :]
     rows = out.product(walk.parallel)
-    blocks = out.int("udiv", out.int("add", rows, BLOCK - 1), BLOCK)
+    blocks = out.i64("udiv", out.i64("add", rows, BLOCK - 1), BLOCK)
     partials = side_partials(walk, extra[1], blocks)
     sides = [side for stage in kernel.stages for side in stage.sides]
     size = out.size(walk.last)
     place = walk.segment
     out.vector_axis, out.lanes = walk.last, LANES
-    first = out.int("udiv", "%begin", size)
+    first = out.i64("udiv", "%begin", size)
     place.start(first)
-    inner = out.variable("i64", out.int("sub", "%begin", out.int("mul", first, size)))
+    inner = out.variable("i64", out.i64("sub", "%begin", out.i64("mul", first, size)))
     done = out.variable("i64", "%begin")
     with out.repeat(lambda: out.op(f"icmp slt i64 {out.op(f'load i64, ptr {done}')}, %end")):
         place.read()
         at, start = out.op(f"load i64, ptr {done}"), out.op(f"load i64, ptr {inner}")
-        stop = out.least(size, out.int("add", start, out.int("sub", "%end", at)))
+        stop = out.least(size, out.i64("add", start, out.i64("sub", "%end", at)))
 
         def body() -> None:
             out.scopes.append({})
-            flat = out.int("add", at, out.int("sub", out.vector_start, start))
+            flat = out.i64("add", at, out.i64("sub", out.vector_start, start))
             for side, base in zip(sides, partials, strict=True):
                 dtype = float32 if is_half(side.value.dtype) else side.value.dtype
                 total = sum_blocks(walk, base, dtype, blocks, flat)
@@ -484,29 +484,43 @@ def side_finish_entry(graph: Graph, symbol: str) -> Emitter:
             out.scopes.pop()
 
         vector_loop(out, start, stop, body)
-        out.do(f"store i64 {out.int('add', at, out.int('sub', stop, start))}, ptr {done}")
+        out.do(f"store i64 {out.i64('add', at, out.i64('sub', stop, start))}, ptr {done}")
         out.do(f"store i64 0, ptr {inner}")
         place.step()
     return out
 
 
-def sum_blocks(walk: RowWalk, base: str, dtype: object, blocks: str, flat: str) -> Value:
+def side_bytes(side: Side) -> int:
+    """Bytes of a partial sum."""
+    return 4 if is_half(side.value.dtype) else max(1, side.value.dtype.size)
+
+
+def sum_blocks(walk: RowWalk, base: str, dtype: Dtype, blocks: str, flat: str) -> Value:
     """Superblocks of 64 blocks in order, then these in order."""
     out = walk.out
-    ty, size = register_type(dtype), register_bytes(dtype)  # type: ignore[arg-type]
+    ty = register_type(dtype)
     vector = f"<{out.lanes} x {ty}>"
-    zero = out.splat(ty, literal(0, dtype), out.lanes)  # type: ignore[arg-type]
-    total, part = out.variable(vector, zero), out.variable(vector)
+    zero = out.splat(ty, literal(0, dtype), out.lanes)
+    parts = 2 if dtype is complex64 else 1
+    totals, supers = [out.variable(vector, zero) for _ in range(parts)], [out.variable(vector) for _ in range(parts)]
 
-    def get(cell: str) -> Value:
-        return Value(out.op(f"load {vector}, ptr {cell}"), dtype, out.lanes)  # type: ignore[arg-type]
+    def get(cells: list[str]) -> Value:
+        names = [out.op(f"load {vector}, ptr {cell}") for cell in cells]
+        return Value(names[0], dtype, out.lanes, names[1] if parts == 2 else "")
+
+    def put(cells: list[str], value: Value) -> None:
+        for cell, name in zip(cells, (value.name, value.imag), strict=False):
+            out.do(f"store {vector} {name}, ptr {cell}")
 
     with out.loop("0", blocks, BLOCK) as first:
-        out.do(f"store {vector} {zero}, ptr {part}")
-        with out.loop(first, out.least(blocks, out.int("add", first, BLOCK))) as block:
-            at = out.int("add", out.int("mul", block, walk.length), flat)
-            pointer = out.op(f"getelementptr {ty}, ptr {base}, i64 {at}")
-            row = Value(out.read(ty, out.lanes, size, pointer, out.mask), dtype, out.lanes)  # type: ignore[arg-type]
-            out.do(f"store {vector} {join(out, 'sum', get(part), row).name}, ptr {part}")
-        out.do(f"store {vector} {join(out, 'sum', get(total), get(part)).name}, ptr {total}")
-    return get(total)
+        put(supers, Value(zero, dtype, out.lanes, zero))
+        with out.loop(first, out.least(blocks, out.i64("add", first, BLOCK))) as block:
+            at = out.i64("add", out.i64("mul", block, walk.length), flat)
+            if dtype is complex64:
+                row = out.load_run(dtype, out.op(f"getelementptr i64, ptr {base}, i64 {at}"), out.mask)
+            else:
+                pointer = out.op(f"getelementptr {ty}, ptr {base}, i64 {at}")
+                row = Value(out.read(ty, out.lanes, register_bytes(dtype), pointer, out.mask), dtype, out.lanes)
+            put(supers, join(out, "sum", get(supers), row))
+        put(totals, join(out, "sum", get(totals), get(supers)))
+    return get(totals)
