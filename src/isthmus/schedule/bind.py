@@ -71,7 +71,7 @@ class Frame:
     ) -> None:
         self.block = block
         self.size_slots = size_slots
-        self.patches = patches
+        self.patches = flat_array("q", patches or [0])
         self.temporaries = temporaries
         self.arena_first = arena_first
         self.n_arena = n_arena
@@ -111,7 +111,7 @@ def bind(frame: Frame, values: tuple[int, ...]) -> Binding:
     for k in range(frame.arena_first, frame.arena_first + frame.n_arena):
         slot_offsets.append(offset)
         offset += (values[k] + ALIGN - 1) & -ALIGN
-    patches = frame.patches.copy()
+    patches = frame.patches[:]
     for position, at_slot in frame.temporaries:
         patches[position] = slot_offsets[at_slot]
     scratch_most = 0
@@ -151,7 +151,7 @@ def bind(frame: Frame, values: tuple[int, ...]) -> Binding:
     n_entries = len(program) // 4
     return Binding(
         flat_array("q", block or [0]),
-        flat_array("q", patches or [0]),
+        patches,
         flat_array("q", program or [0]),
         n_entries,
         offset + scratch_most,

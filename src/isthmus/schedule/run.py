@@ -7,6 +7,7 @@ buffers runs under one lock, so any thread may evaluate any array. Compiled by m
 from __future__ import annotations
 
 import os
+import struct
 import time
 from typing import Any, Final
 
@@ -78,12 +79,10 @@ def evaluate(outputs: list[Node]) -> None:
 
 def is_ready(node: Node) -> bool:
     """Whether a node's value is in memory: a leaf with a buffer, or a view of one that is kept as such."""
-    if node.buffer is not None:
-        return True
-    if node.sig.kind != VIEW:
-        return False
     renamed = False
-    while node.buffer is None:
+    while not has_value(node):
+        if node.sig.kind != VIEW or not node.inputs:
+            return False
         name = node.sig.op.name
         if name == "reshape":
             renamed = True
@@ -91,10 +90,12 @@ def is_ready(node: Node) -> bool:
             return False
         elif renamed and name == "transpose":
             return False
-        if not node.inputs:
-            return False
         node = node.inputs[0]
     return True
+
+
+def has_value(node: Node) -> bool:
+    return node.buffer is not None
 
 
 def run_plan(ordered: Ordered, requested: list[Node]) -> None:
@@ -126,7 +127,11 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
             buffers.append(nodes[taken[k]].buffer)
     if b.n_entries:
         prefix = (arena.address(b.arena_bytes), *plan.read_pointers(nodes), *[x.ptr for x in fresh])
-        plan.pack(plan.table, 0, *prefix, *plan.read_numbers(nodes, prefix))
+        numbers = plan.read_numbers(nodes, prefix)
+        try:
+            plan.pack(plan.table, 0, *prefix, *numbers)
+        except struct.error:
+            plan.pack(plan.table, 0, *prefix, *[as_int64(x) for x in numbers])
         try:
             cpu_stream.run(b.block_address, plan.table_address, b.patches_address, plan.n_patches, b.program_address, b.n_entries)
         except KeyboardInterrupt:
@@ -137,6 +142,11 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
                     give_values(nodes, plan.outs, buffers, donate)
             raise
     give_values(nodes, plan.outs, buffers, donate)
+
+
+def as_int64(x: Any) -> Any:
+    """An integer beyond int64 (of uint64) as the int64 of the same bits."""
+    return x - (1 << 64) if isinstance(x, int) and x >= 1 << 63 else x
 
 
 def give_values(nodes: list[Node], outs: list[int], buffers: list[Any], donate: bool) -> None:
