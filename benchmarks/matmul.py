@@ -104,11 +104,7 @@ def line(name: str, dtype: str, m: int, n: int, k: int, form: str, batch: tuple[
     if dtype in ("float32", "float64", "complex64"):
         calls[1] = lambda: np.matmul(a, b, out=d)
     else:  # what there is to beat: convert, and the float32 product of this library
-        a32, b32 = (np.zeros(x.shape, np.float32) for x in (a, b))
-        if form[0] == "t":
-            a32 = np.zeros(x.shape[::-1], np.float32).T if (x := a) is not None else a32
-        if form[1] == "t":
-            b32 = np.zeros(x.shape[::-1], np.float32).T if (x := b) is not None else b32
+        a32, b32 = draw("float32", m, k, form[0] == "t", batch), draw("float32", k, n, form[1] == "t", batch)
         c32 = np.zeros(c.shape, np.float32)
         calls[1] = Bound((a32, b32, c32))
     if torch is not None:

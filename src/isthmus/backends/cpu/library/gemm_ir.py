@@ -134,6 +134,14 @@ class Body:
         suffix = f"v{lanes}{_SUFFIX[scalar]}"
         return self.op(f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, <{lanes} x i1> {mask}, {kind} zeroinitializer)")
 
+    def store_vector(self, scalar: str, lanes: int, align: int, value: str, pointer: str, mask: str = "") -> None:
+        kind = f"<{lanes} x {scalar}>" if lanes > 1 else scalar
+        if mask:
+            suffix = f"v{lanes}{_SUFFIX[scalar]}"
+            self.line(f"call void @llvm.masked.store.{suffix}.p0({kind} {value}, ptr align {align} {pointer}, <{lanes} x i1> {mask})")
+        else:
+            self.line(f"store {kind} {value}, ptr {pointer}, align {align}")
+
     def mask(self, lanes: int, count: str) -> str:
         """Lane `i` is set where `i < count`."""
         kind = f"<{lanes} x i32>"
@@ -237,8 +245,8 @@ def load(b: Body, e: Element, pointer: str, lanes: int = 1, mask: str = "") -> s
     return widen(b, e, b.load_vector(e.ir, lanes, e.size, pointer, mask), lanes)
 
 
-def store(b: Body, e: Element, value: str, pointer: str, lanes: int = 1) -> None:
-    b.line(f"store {_kind(e.ir, lanes)} {narrow(b, e, value, lanes)}, ptr {pointer}, align {e.size}")
+def store(b: Body, e: Element, value: str, pointer: str, lanes: int = 1, mask: str = "") -> None:
+    b.store_vector(e.ir, lanes, e.size, narrow(b, e, value, lanes), pointer, mask)
 
 
 def broadcast(b: Body, value: str, lanes: int) -> str:
@@ -454,7 +462,7 @@ def tile_function(name: str, height: int, vectors: int, shape: Shape, strided: b
                         value = sums[i * vectors + j]
                         added = b.op(f"fadd {v} {b.load_vector('float', lanes, 4, where, old[j])}, {value}")
                         value = b.op(f"select i1 %more, {v} {added}, {v} {value}")
-                        b.line(f"call void @llvm.masked.store.v{lanes}f32.p0({v} {value}, ptr align 4 {where}, <{lanes} x i1> {masks[j]})")
+                        b.store_vector("float", lanes, 4, value, where, masks[j])
                 row = b.at("%c", b.mul("%cs", i + 1))
         else:  # through memory
             b.lines.insert(0, f"  %tile = alloca [{height * vectors * lanes} x float], align 64")
@@ -506,64 +514,64 @@ def copy_tile_function() -> str:
 # --- after the sum: alpha, beta * D, rounding ---------------------------------------------------------------------------
 
 
-def finish_function(e: Element, lanes: int, addend: bool, name: str = "finish") -> str:
-    """`c = round(alpha * sum + beta * d)`, or only the rounding without an addend. With beta = 0, D is not read."""
+def finish_function(e: Element, shape: Shape, addend: bool) -> str:
+    """`finish`: C = round(alpha * sum + beta * d), or only the rounding without an addend. With beta = 0, D is not read."""
     b = Body()
+    lanes = shape.lanes
     f32 = ELEMENTS["float32"]
-    v = f"<{lanes} x float>"
-    if addend:
-        alpha = broadcast(b, "%alpha", lanes)
-        beta = broadcast(b, "%beta", lanes)
-        reads = b.op("fcmp une float %beta, 0.0")
-        by_vector = b.test("eq", "%dc", 1)
-        spread = b.test("eq", "%dc", 0)
     whole = b.op(f"and i64 %cols, {-lanes}")
+    mask = b.mask(lanes, b.sub("%cols", whole)) if shape.masks else ""
+    ragged = b.test("ne", whole, "%cols")
+    wide_alpha = wide_beta = ""
+    if addend:
+        wide_alpha, wide_beta = broadcast(b, "%alpha", lanes), broadcast(b, "%beta", lanes)
+        reads = b.op("fcmp une float %beta, 0.0")
+        by_vector, spread = b.test("eq", "%dc", 1), b.test("eq", "%dc", 0)
+        vectors = b.op(f"or i1 {by_vector}, {spread}")
     with b.loop(0, "%rows") as i:
-        source = b.at("%s", b.mul(i.index, "%ss"))
-        target = b.at("%c", b.mul(i.index, "%cs"))
-        if addend:
-            row = b.at("%d", b.mul(b.mul(i.index, "%dr"), e.size))
+        source, target = b.at("%s", b.mul(i.index, "%ss")), b.at("%c", b.mul(i.index, "%cs"))
+        row = b.at("%d", b.mul(b.mul(i.index, "%dr"), e.size)) if addend else ""
 
-        def scalar(begin: str | int, end: str, read: bool) -> None:
-            with b.loop(begin, end) as j:
-                value = load(b, f32, b.at(source, b.mul(j.index, 4)))
-                if addend:
-                    value = b.op(f"fmul float %alpha, {value}")
-                if read:
-                    d = load(b, e, b.at(row, b.mul(b.mul(j.index, "%dc"), e.size)))
-                    value = b.op(f"fadd float {value}, {b.op(f'fmul float %beta, {d}')}")
-                store(b, e, value, b.at(target, b.mul(j.index, e.size)))
+        def step(j: str, n: int, cut: str, d: str) -> None:
+            kind = _kind("float", n)
+            value = load(b, f32, b.at(source, b.mul(j, 4)), n, cut)
+            if addend:
+                value = b.op(f"fmul {kind} {wide_alpha if n > 1 else '%alpha'}, {value}")
+            if d:
+                beta = wide_beta if n > 1 else "%beta"
+                value = b.op(f"fadd {kind} {value}, {b.op(f'fmul {kind} {beta}, {d}')}")
+            store(b, e, value, b.at(target, b.mul(j, e.size)), n, cut)
 
-        def vector(d_of: object) -> None:
+        def across(d_at: Callable[[str, int, str], str]) -> None:
+            """The row in vectors, what is left over by mask or one by one."""
             with b.loop(0, whole, lanes) as j:
-                value = load(b, f32, b.at(source, b.mul(j.index, 4)), lanes)
-                if addend:
-                    value = b.op(f"fmul {v} {alpha}, {value}")
-                if d_of is not None:
-                    d = d_of(j.index)  # type: ignore[operator]
-                    value = b.op(f"fadd {v} {value}, {b.op(f'fmul {v} {beta}, {d}')}")
-                store(b, e, value, b.at(target, b.mul(j.index, e.size)), lanes)
+                step(j.index, lanes, "", d_at(j.index, lanes, ""))
+            if shape.masks:
+                with b.when(ragged):
+                    step(whole, lanes, mask, d_at(whole, lanes, mask))
+            else:
+                with b.loop(whole, "%cols") as j:
+                    step(j.index, 1, "", d_at(j.index, 1, ""))
+
+        def beside(j: str, n: int, cut: str) -> str:
+            return load(b, e, b.at(row, b.mul(j, e.size)), n, cut)
 
         if not addend:
-            vector(None)
-            scalar(whole, "%cols", False)
+            across(lambda j, n, cut: "")
         else:
+            with b.otherwise(reads):
+                across(lambda j, n, cut: "")
             with b.when(reads):
                 with b.when(by_vector):
-                    vector(lambda j: load(b, e, b.at(row, b.mul(j, e.size)), lanes))
-                    scalar(whole, "%cols", True)
-                with b.otherwise(by_vector):
-                    with b.when(spread):
-                        value = broadcast(b, load(b, e, row), lanes)
-                        vector(lambda j: value)
-                        scalar(whole, "%cols", True)
-                    with b.otherwise(spread):
-                        scalar(0, "%cols", True)
-            with b.otherwise(reads):
-                vector(None)
-                scalar(whole, "%cols", False)
+                    across(beside)
+                with b.when(spread):
+                    one = load(b, e, row)
+                    many = broadcast(b, one, lanes)
+                    across(lambda j, n, cut: many if n > 1 else one)
+                with b.otherwise(vectors), b.loop(0, "%cols") as j:
+                    step(j.index, 1, "", load(b, e, b.at(row, b.mul(b.mul(j.index, "%dc"), e.size))))
     more = ", ptr %d, i64 %dr, i64 %dc, float %alpha, float %beta" if addend else ""
-    return function(name, "ptr %s, i64 %ss, ptr %c, i64 %cs, i64 %rows, i64 %cols" + more, b)
+    return function("finish", "ptr %s, i64 %ss, ptr %c, i64 %cs, i64 %rows, i64 %cols" + more, b)
 
 
 # --- the walk over units ------------------------------------------------------------------------------------------------
@@ -584,12 +592,15 @@ class Unit:
 
 
 @contextmanager
-def units(b: Body, size: int, addend: bool) -> Iterator[Unit]:
-    """The loop over `[begin, end)`: unit = (batch item, block of rows, block of columns), columns fastest."""
+def units(b: Body, size: int, addend: bool, swap: bool = False) -> Iterator[Unit]:
+    """The loop over `[begin, end)`: unit = (batch item, block of rows, block of columns), columns fastest.
+
+    `swap`: the slots describe C' = B' A', so A's address is in B's slot and the other way round.
+    """
     m, n = b.slot(ROWS), b.slot(COLS)
     unit_rows, unit_cols = b.slot(UNIT_ROWS), b.slot(UNIT_COLS)
     row_units, col_units = b.slot(ROW_UNITS), b.slot(COL_UNITS)
-    base = [b.slot_pointer(i) for i in (C, A, B, D)]
+    base = [b.slot_pointer(i) for i in ((C, B, A, D) if swap else (C, A, B, D))]
     axes = b.slot(AXES)
     last = b.sub(axes, 1)
     with b.loop("%begin", "%end") as u:
@@ -618,7 +629,7 @@ def units(b: Body, size: int, addend: bool) -> Iterator[Unit]:
         )
 
 
-def _float_slot(b: Body, index: int) -> str:
+def float_slot(b: Body, index: int) -> str:
     return b.op(f"fptrunc double {b.op(f'load double, ptr {b.at(chr(37) + chr(112), 8 * index)}')} to float")
 
 
@@ -635,12 +646,12 @@ def header(shape: Shape) -> str:
     """Declarations of the intrinsics that this host's kernels use."""
     n = shape.lanes
     v = f"<{n} x float>"
-    text = HEADER + f"declare {v} @llvm.fma.v{n}f32({v}, {v}, {v})\n"
+    text = HEADER + f"declare {v} @llvm.fma.v{n}f32({v}, {v}, {v})\ndeclare float @llvm.fma.f32(float, float, float)\n"
     if shape.masks:
         for scalar, lanes in (("float", n), ("half", n), ("i16", n), ("i16", 2 * n)):
             kind = f"<{lanes} x {scalar}>"
             text += f"declare {kind} @llvm.masked.load.v{lanes}{_SUFFIX[scalar]}.p0(ptr, <{lanes} x i1>, {kind})\n"
-        text += f"declare void @llvm.masked.store.v{n}f32.p0({v}, ptr, <{n} x i1>)\n"
+            text += f"declare void @llvm.masked.store.v{lanes}{_SUFFIX[scalar]}.p0({kind}, ptr, <{lanes} x i1>)\n"
     if shape.pairs:
         p = f"<{2 * n} x bfloat>"
         text += f"declare {v} @llvm.x86.avx512bf16.dpbf16ps.512({v}, {p}, {p})\n"
@@ -674,7 +685,7 @@ def gemm_module(dtype: str, a_transposed: bool, b_transposed: bool, addend: bool
             if direct_a and not a_transposed:
                 parts.append(tile_function(f"rows_{h}x{n}", h, n, shape, True, pairs))
     if wide or addend:
-        parts.append(finish_function(e, lanes, addend))
+        parts.append(finish_function(e, shape, addend))
     b = Body()
     a_stride, b_stride = b.mul(b.slot(A_STRIDE), e.size), b.mul(b.slot(B_STRIDE), e.size)
     depth, n_all, kc, flags = b.slot(DEPTH), b.slot(COLS), b.slot(KC), b.slot(FLAGS)
@@ -690,7 +701,7 @@ def gemm_module(dtype: str, a_transposed: bool, b_transposed: bool, addend: bool
     room_b = b.at(room_a, b.mul(a_panels, a_panel))
     room_c = b.at(room_b, b.mul(b_panels, b_panel))
     if addend:
-        alpha, beta, d_row, d_col = _float_slot(b, ALPHA), _float_slot(b, BETA), b.slot(D_ROW), b.slot(D_COL)
+        alpha, beta, d_row, d_col = float_slot(b, ALPHA), float_slot(b, BETA), b.slot(D_ROW), b.slot(D_COL)
     k_end = b.op(f"call i64 @llvm.smax.i64(i64 {depth}, i64 1)")  # depth 0 takes one turn, which writes zeros
     with units(b, e.size, addend) as u:
         if wide:

@@ -25,7 +25,7 @@ import platform
 from typing import NamedTuple
 
 from isthmus.backends.cpu import compile as compiler
-from isthmus.backends.cpu.library import blas_ir, gemm_ir
+from isthmus.backends.cpu.library import blas_ir, gemm_ir, gemv_ir
 from isthmus.backends.cpu.library.gemm_ir import ALPHA, AXES, BETA, FIRST_AXIS, SCRATCH, A, B, C, D
 
 __all__ = ["ALPHA", "AXES", "BETA", "DTYPES", "FIRST_AXIS", "SCRATCH", "A", "B", "C", "D", "Launch", "Product", "plan_matmul"]
@@ -36,6 +36,7 @@ _SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "complex64": 8
 # A product goes to several threads from this many multiply-adds on (about 2 us of work), in pieces of at least half of it.
 _SPREAD = 1 << 19
 _PIECE = 1 << 18
+_SPREAD_READS = 1 << 17  # the same for products that read a number for each multiply-add
 _INT32 = (1 << 31) - 1
 
 
@@ -74,6 +75,7 @@ class Product:
         self.blas = dtype in ("float64", "complex64")
         self._address = 0
         self._blas_function = 0
+        self._few_rows: dict[tuple[str, bool, bool], int] = {}
 
     def slots(self, axes: int) -> int:
         """How many parameter slots a product with this many batch axes takes at most."""
@@ -121,6 +123,10 @@ class Product:
             items *= axis[0]
         if self.blas:
             return self._bind_blas(m, n, k, batch, items, a_stride, b_stride, d_row, d_col, threads)
+        if m <= gemv_ir.MAX_ROWS or n == 1:
+            launch = self._bind_few_rows(m, n, k, batch, items, a_stride, b_stride, d_row, d_col, threads)
+            if launch is not None:
+                return launch
         height, width = self.shape.rows, self.shape.cols
         work = m * n * (k or 1)
         # What to pack. Lines a multiple of 4 KiB apart share cache sets, so a tile of such lines evicts itself.
@@ -132,7 +138,8 @@ class Product:
             if unit_rows > 768:
                 unit_rows = 768
         else:
-            if self.b_transposed or (m > 128 and (b_stride >= 2048 or b_stride % 1024 == 0)):
+            # Reading B's rows in order beats reading it tile by tile when it comes from memory, or from L2 often enough.
+            if self.b_transposed or k * n >= 1 << 23 or (m > 128 and (k * n >= 1 << 20 or b_stride % 1024 == 0)):
                 flags = gemm_ir.PACK_B
             if self.a_transposed and n > 256 and (a_stride >= 2048 or a_stride % 1024 == 0):
                 flags |= gemm_ir.PACK_A
@@ -165,6 +172,67 @@ class Product:
         for axis in batch:
             slots += axis
         return Launch(self._address or self._compile(), units, grain, slots, per_worker * (threads if spread else 1))
+
+    def _bind_few_rows(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        batch: tuple[tuple[int, int, int, int], ...],
+        items: int,
+        a_stride: int,
+        b_stride: int,
+        d_row: int,
+        d_col: int,
+        threads: int,
+    ) -> Launch | None:
+        """A product bound by reading its one large matrix; None where the register tiles do as well."""
+        a_along_k = not self.a_transposed or (m == 1 and a_stride == 1)
+        b_along_k = self.b_transposed or (n == 1 and b_stride == 1)
+        swap = n == 1 and m > 1
+        x_transposed = False
+        if a_along_k and b_along_k:
+            kind = "dot"
+        elif swap and self.a_transposed:
+            kind, x_transposed = "row", not self.b_transposed
+        elif m <= gemv_ir.MAX_ROWS and not self.b_transposed and n > 1:
+            kind, x_transposed = "row", self.a_transposed
+        else:
+            return None
+        if swap:
+            m, n, a_stride, b_stride, d_row, d_col = n, m, b_stride, a_stride, d_col, d_row
+            batch = tuple((size, sb, sa, sd) for size, sa, sb, sd in batch)
+        work = m * n * (k or 1)
+        unit_cols = n if n < gemv_ir.MAX_COLS or kind == "dot" and threads == 1 else gemv_ir.MAX_COLS
+        grain = units = items * -(-n // unit_cols)
+        spread = threads > 1 and work * items >= _SPREAD_READS
+        if spread:
+            pieces = min(4 * threads, work * items // (_SPREAD_READS // 2))
+            while items * -(-n // unit_cols) < pieces and unit_cols > 64:
+                unit_cols = (unit_cols + 127) // 128 * 64
+            units = items * -(-n // unit_cols)
+            grain = -(-units // pieces)
+        if kind == "dot":
+            per_worker = gemv_ir.dot_scratch_bytes(m, unit_cols)
+        else:
+            per_worker = gemv_ir.row_scratch_bytes(unit_cols, self.shape)
+        per_worker = (per_worker + 127) // 64 * 64
+        slots = [
+            0, 0, 0, 0, m, n, k, a_stride, b_stride, d_row, d_col, 0, 0, m, unit_cols, 1, -(-n // unit_cols),
+            0, per_worker, 0, _depth(k, gemm_ir.MAX_KC), 0, len(batch),
+        ]  # fmt: skip
+        for axis in batch:
+            slots += axis
+        key = kind, x_transposed, swap
+        return Launch(self._few_rows.get(key) or self._compile_few_rows(*key), units, grain, slots, per_worker * (threads if spread else 1))
+
+    def _compile_few_rows(self, kind: str, x_transposed: bool, swap: bool) -> int:
+        if kind == "dot":
+            name, text = gemv_ir.dot_module(self.dtype, self.addend, swap, self.shape, compiler.FUNCTION_ATTRIBUTES)
+        else:
+            name, text = gemv_ir.row_module(self.dtype, x_transposed, self.addend, swap, self.shape, compiler.FUNCTION_ATTRIBUTES)
+        address = self._few_rows[kind, x_transposed, swap] = compiler.compile_module(text, [name])[name]
+        return address
 
     def _compile(self) -> int:
         name, text = gemm_ir.gemm_module(
