@@ -87,7 +87,7 @@ def binding() -> tuple[float, float, int]:
             start = time.perf_counter()
             schedule.evaluate(nodes_of)
             times.append(time.perf_counter() - start)
-    plan = max(schedule._plans.values(), key=lambda p: len(p.bindings))
+    plan = max(schedule.plans(), key=lambda p: len(p.bindings))
     nodes = len(plan.nodes)
     return min(a - b for a, b in zip(sorted(fresh), sorted(again), strict=True)) * 1e6, float(np.median(fresh) - np.median(again)) * 1e6, nodes
 

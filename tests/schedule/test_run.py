@@ -191,3 +191,16 @@ def test_update_overlapping_itself():
     mx.eval(x)
     x[1:] = x[:-1]
     assert x.tolist() == [0, 0, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_flickering_handles_make_few_plans():
+    x = mx.ones((4,))
+    mx.eval(x)
+    start = counters("plans")[0]
+    for i in range(64):
+        parts = [x + 1, x * 2, x - 3, x / 4, x * x, x * 5]
+        total = sum(parts[1:], parts[0])
+        parts = [p for k, p in enumerate(parts) if i >> k & 1]  # another subset is held each time
+        mx.eval(total)
+        assert total.tolist() == [8.25] * 4
+    assert counters("plans")[0] - start <= 12

@@ -12,7 +12,7 @@ from isthmus.graph.array import array, node_of
 from isthmus.graph.device import Device, Stream
 from isthmus.graph.node import Node
 from isthmus.schedule import worker
-from isthmus.schedule.run import checks, counters, lock, plan_count, variant_count
+from isthmus.schedule.run import checks, counters, lock, plans, variant_count
 
 
 def _nodes(trees: tuple[Any, ...]) -> list[Node]:
@@ -144,7 +144,7 @@ def stats() -> dict[str, Any]:
         "kernels_loaded": cpu_compile.stats["kernels_loaded"],
         "compile_seconds": cpu_compile.stats["compile_seconds"],
         "plan_seconds": counters.plan_seconds,
-        "plans_kept": plan_count(),
+        "plans_kept": len(plans()),
         "arena_bytes": arena.buffer.nbytes if arena.buffer is not None else 0,
         "active_bytes": cpu_memory.active_bytes(),
         "peak_bytes": cpu_memory.peak_bytes(),

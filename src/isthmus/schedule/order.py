@@ -1,8 +1,8 @@
 """The first pass of an eval: order the graph, and make the key its plan is found by.
 
 The order is the iterative postorder from the outputs. The key lists, for each node, its signature's number and then its
-inputs' numbers (as `~number`, so that the list can be read one way only); then which nodes are held, as one integer; then
-the outputs. No size, no dynamic number and no equality of sizes is in it (docs/design/plans.md).
+inputs' numbers (as `~number`, so that the list can be read one way only); then the outputs. Beside it stands which nodes are
+held, as one integer. No size, no dynamic number and no equality of sizes is in it (docs/design/plans.md).
 
 A node is *held* if something besides this graph refers to it: its reference count exceeds the edges seen here plus a
 constant, which is measured on a fresh node. Compiled by mypyc where possible.
@@ -130,4 +130,4 @@ def order(outputs: list[Node], stack: list[Node], limit: int) -> Ordered:
     for node in outputs:
         if node.mark == mark:
             key.append(node.num)
-    return Ordered(nodes, (*key, held), held)
+    return Ordered(nodes, tuple(key), held)

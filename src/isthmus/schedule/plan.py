@@ -56,7 +56,7 @@ class Plan:
 
     def __init__(self, nodes: list[Node], held: int, requested: list[int], donate: bool) -> None:
         self.bindings: dict[Any, Binding] = {}
-        self.hits = 0
+        self.held = held
         self.nodes, where = plan_nodes(nodes, held)
         kept = self.what_is_kept(requested)
         fuser = Fuser(self.nodes, self.with_operands(kept))

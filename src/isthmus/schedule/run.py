@@ -36,7 +36,25 @@ class Counters:
 
 counters: Final = Counters()
 lock: Final = TRACE.lock
-_plans: Final[dict[Any, Any]] = {}
+
+
+class Family:
+    """The plans of one structure, by which nodes are held.
+
+    What is held flickers (a name bound here, dropped there). After FLICKER plans that differ in nothing else, one is made
+    for all that was ever held, and serves every subset: a store too many is harmless.
+    """
+
+    __slots__ = ("plans", "union", "wide")
+
+    def __init__(self) -> None:
+        self.plans: dict[int, Any] = {}
+        self.union = 0
+        self.wide: Any = None
+
+
+FLICKER: Final = 4
+_families: Final[dict[Any, Family]] = {}
 # A fork waits for the eval that runs, so that the child finds the lock free.
 os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
@@ -102,12 +120,18 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
     nodes = ordered.nodes
     donate = TRACE.depth == 0
     key = (ordered.key, donate)
-    plan = _plans.get(key)
+    family = _families.get(key)
+    if family is None:
+        if len(_families) >= MAX_PLANS:
+            for old in list(_families)[: MAX_PLANS // 4]:
+                del _families[old]
+        family = _families[key] = Family()
+    plan = family.plans.get(ordered.held)
     counters.evals += 1
-    if plan is None:
-        plan = make_plan(ordered, requested, donate, key)
-    else:
+    if plan is not None:
         counters.hits += 1
+    else:
+        plan = plan_for(family, ordered, requested, donate)
     sizes = plan.sizes(nodes)
     b = plan.bindings.get(sizes)
     if b is None:
@@ -162,32 +186,43 @@ def give_values(nodes: list[Node], outs: list[int], buffers: list[Any], donate: 
             TRACE.kept.append(node)
 
 
-def make_plan(ordered: Ordered, requested: list[Node], donate: bool, key: Any) -> Any:
+def plan_for(family: Family, ordered: Ordered, requested: list[Node], donate: bool) -> Any:
+    """The plan for what is held now: the family's wide one if that covers it, else a new one."""
+    held = ordered.held
+    family.union |= held
+    plan = family.wide
+    if plan is not None and not held & ~plan.held:
+        counters.hits += 1
+    elif len(family.plans) >= FLICKER:
+        plan = family.wide = make_plan(ordered, family.union, requested, donate)
+    else:
+        plan = make_plan(ordered, held, requested, donate)
+    family.plans[held] = plan
+    return plan
+
+
+def make_plan(ordered: Ordered, held: int, requested: list[Node], donate: bool) -> Any:
     from isthmus.schedule import show
     from isthmus.schedule.plan import Plan
 
     start = time.perf_counter()
     numbers = {id(node) for node in requested}
     asked = [k for k, node in enumerate(ordered.nodes) if id(node) in numbers]
-    plan = Plan(ordered.nodes, ordered.held, asked, donate)
-    if len(_plans) >= MAX_PLANS:
-        for old in list(_plans)[: MAX_PLANS // 4]:
-            del _plans[old]
-    _plans[key] = plan
+    plan = Plan(ordered.nodes, held, asked, donate)
     counters.plans += 1
     counters.plan_seconds += time.perf_counter() - start
     show.plan_made(plan)
     return plan
 
 
-def plan_count() -> int:
-    """Plans that are kept."""
-    return len(_plans)
+def plans() -> list[Any]:
+    """The plans that are kept."""
+    return list({id(plan): plan for family in _families.values() for plan in family.plans.values()}.values())
 
 
 def variant_count() -> int:
     """Forms of kernels that plans in use have asked for."""
-    found = {id(step.rendered): len(step.rendered.addresses) for plan in _plans.values() for step in plan.steps if step.rendered is not None}
+    found = {id(step.rendered): len(step.rendered.addresses) for plan in plans() for step in plan.steps if step.rendered is not None}
     return sum(found.values())
 
 
