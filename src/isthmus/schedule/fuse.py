@@ -510,11 +510,11 @@ class Fuser:
         stack = [p]
         while stack:
             for x in stack.pop().inputs:
-                if x.number in self.free:
+                if x.number in self.free or readers <= consumers_of[x.number]:
                     continue
                 if x.kind in (MAP, VIEW):
                     stack.append(x)
-                elif not readers <= consumers_of[x.number]:
+                else:
                     made_of[x.number] = self.bytes_of(x)
         return k * sum(made_of.values()) <= (1 + k) * self.bytes_of(p)
 
