@@ -26,16 +26,16 @@ os.environ["ISTHMUS_NUM_THREADS"] = str(options.threads)
 if options.threads == 1:
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
-import numpy as np  # noqa: E402
-import ml_dtypes  # noqa: E402
-import torch  # noqa: E402
+import ml_dtypes
+import numpy as np
+import torch
 
-from isthmus.backends.cpu import stream  # noqa: E402
-from isthmus.backends.cpu.render import render  # noqa: E402
-from isthmus.graph.dtype import bfloat16, float16, float32  # noqa: E402
-from isthmus.kernel import scalar as s  # noqa: E402
-from isthmus.kernel.loops import Axis, Index, Kernel, Load, Reduce, Slot, Stage, Store  # noqa: E402
-from isthmus.kernel.scalar import Expr  # noqa: E402
+from isthmus.backends.cpu import stream
+from isthmus.backends.cpu.render import render
+from isthmus.graph.dtype import bfloat16, float16, float32
+from isthmus.kernel import scalar as s
+from isthmus.kernel.loops import Axis, Index, Kernel, Load, Reduce, Slot, Stage, Store
+from isthmus.kernel.scalar import Expr
 
 torch.set_num_threads(options.threads)
 torch.set_grad_enabled(False)

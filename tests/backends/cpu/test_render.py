@@ -159,14 +159,14 @@ def flat_map(value, n_inputs, inputs, out):
 INTEGERS = [d for d in ALL if d.rank == 1]
 REAL = [float32, float64]
 UNARY = {
-    **{op: REAL for op in "floor ceil trunc rint sqrt exp expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan".split()},
-    **{op: REAL for op in "sinh cosh tanh arcsinh arccosh arctanh erf erfinv sigmoid".split()},
+    **dict.fromkeys("floor ceil trunc rint sqrt exp expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan".split(), REAL),
+    **dict.fromkeys("sinh cosh tanh arcsinh arccosh arctanh erf erfinv sigmoid".split(), REAL),
     "neg": INTEGERS + REAL, "abs": [d for d in INTEGERS if d.category == "signed"] + REAL, "not": [*INTEGERS, bool_],
 }  # fmt: skip
 BINARY = {
-    **{op: INTEGERS + REAL for op in "add sub mul min max".split()},
-    **{op: INTEGERS for op in "idiv imod ipow shl shr".split()},
-    **{op: REAL for op in "div copysign fmod pow arctan2".split()},
+    **dict.fromkeys("add sub mul min max".split(), INTEGERS + REAL),
+    **dict.fromkeys("idiv imod ipow shl shr".split(), INTEGERS),
+    **dict.fromkeys("div copysign fmod pow arctan2".split(), REAL),
     **{op: [*INTEGERS, bool_] for op in "and or xor".split()},
 }
 COMPARE = "eq ne lt le gt ge".split()
