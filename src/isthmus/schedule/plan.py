@@ -62,7 +62,7 @@ class Plan:
         fuser = Fuser(self.nodes, self.with_operands(kept))
         fuser.run()
         self.stored = fuser.stored
-        self.steps = self.order_steps(self.make_steps(fuser))
+        self.steps = self.order_steps(self.make_steps(fuser), kept)
         self.leaves = sorted({r for step in self.steps for r in step.reads if self.nodes[r].kind == LEAF})
         self.outs = sorted(kept)
         self.taken: list[int] = [-1] * len(self.outs)
@@ -159,28 +159,41 @@ class Plan:
             p = p.inputs[0]
         return p
 
-    def order_steps(self, steps: list[Step]) -> list[Step]:
-        """Each step after those it reads from; of the ready ones the earliest in the program."""
-        import heapq
+    def order_steps(self, steps: list[Step], kept: set[int]) -> list[Step]:
+        """Each step after those it reads from; of the ready ones that with the least bytes stored less bytes freed.
 
+        Ties go in program order. A leaf that nobody else holds is freed by its last reader, which may then overwrite it.
+        """
         maker = {w: k for k, step in enumerate(steps) for w in step.writes}
         waits: list[int] = []
         readers: list[list[int]] = [[] for _ in steps]
+        left: dict[int, int] = {}  # steps that still read a value
         for k, step in enumerate(steps):
             from_steps = {maker[r] for r in step.reads if r in maker and maker[r] != k}
             waits.append(len(from_steps))
             for m in from_steps:
                 readers[m].append(k)
-        ready = [(max(steps[k].writes), k) for k in range(len(steps)) if not waits[k]]
-        heapq.heapify(ready)
+            for r in set(step.reads):
+                left[r] = left.get(r, 0) + 1
+        stored = [sum(self.weight(w) for w in step.writes) for step in steps]
+        lasting = kept | {p.number for p in self.nodes if p.kind == LEAF and p.held}
+
+        def cost(k: int) -> tuple[int, int]:
+            freed = sum(self.weight(r) for r in set(steps[k].reads) if left[r] == 1 and r not in lasting)
+            return stored[k] - freed, max(steps[k].writes)
+
+        ready = [k for k in range(len(steps)) if not waits[k]]
         out: list[Step] = []
         while ready:
-            _, k = heapq.heappop(ready)
+            k = min(ready, key=cost)
+            ready.remove(k)
             out.append(steps[k])
+            for r in set(steps[k].reads):
+                left[r] -= 1
             for m in readers[k]:
                 waits[m] -= 1
                 if not waits[m]:
-                    heapq.heappush(ready, (max(steps[m].writes), m))
+                    ready.append(m)
         assert len(out) == len(steps), "the groups wait for each other"
         return out
 
