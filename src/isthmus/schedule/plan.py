@@ -25,6 +25,9 @@ from isthmus.schedule.lower import Built, Formula, build
 from isthmus.schedule.sizes import PlanNode, plan_nodes
 
 
+CHANGING = 3  # bindings of a plan after which its sizes count as changing
+
+
 class Operand(NamedTuple):
     """An operand of a library op as it lies in memory: the stored base, a stride for each axis, and an offset, in elements."""
 
@@ -493,7 +496,13 @@ class Plan:
         )
 
     def bind(self, sizes: tuple[int, ...]) -> Binding:
-        return bind(self.frame, self.values(*sizes))
+        values = self.values(*sizes)
+        if len(self.bindings) == CHANGING:
+            # The sizes change from run to run: make all forms of the kernels now, rather than one by one later.
+            for step, frame in zip(self.steps, self.frame.steps, strict=True):
+                if step.rendered is not None:
+                    step.rendered.prepare(values[frame.first : frame.first + frame.count], self.frame.threads)
+        return bind(self.frame, values)
 
 
 # --- views as memory ---

@@ -115,6 +115,30 @@ class Rendered:
         grain = max(PIECE // unit_cost, -(-units // (4 * threads)), 1)
         return -(-grain // multiple) * multiple
 
+    def prepare(self, sizes: tuple[int, ...], threads: int) -> None:
+        """Make the variants that other sizes would choose, for a kernel whose sizes were seen to change."""
+
+        def like(parallel: int, reduced: int, last: int) -> tuple[int, ...]:
+            of = {axis: 1 for axis in range(len(sizes))}
+            if self.parallel:
+                of[self.parallel[0]] = parallel
+            if self.reduced:
+                of[self.reduced[0]] = reduced
+            if self.kernel.form != "row" and sizes:
+                of[len(sizes) - 1] = last
+            return tuple(of.values())
+
+        if self.kernel.form == "map":
+            probes = [(4,) * len(sizes), (100,) * len(sizes)]
+        elif self.kernel.form == "row":
+            probes = [like(10_000, 100, 0), like(10_000, 1_000_000, 0), like(1, 10_000_000, 0)]
+        elif self.kernel.form == "column":
+            probes = [like(1, length, last) for length in (BLOCK, 1000) for last in (sizes[-1], 4096)]
+        else:
+            probes = []
+        for probe in probes:
+            self.bind(probe, threads)
+
     # -- map, scatter
 
     def _bind_map(self, sizes: tuple[int, ...], threads: int) -> Launch:

@@ -132,13 +132,13 @@ class Body:
         if not mask:
             return self.op(f"load {kind}, ptr {pointer}, align {align}")
         suffix = f"v{lanes}{_SUFFIX[scalar]}"
-        return self.op(f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, <{lanes} x i1> {mask}, {kind} zeroinitializer)")
+        return self.op(f"call {kind} @llvm.masked.load.{suffix}.p0(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask}, {kind} zeroinitializer)")
 
     def store_vector(self, scalar: str, lanes: int, align: int, value: str, pointer: str, mask: str = "") -> None:
         kind = f"<{lanes} x {scalar}>" if lanes > 1 else scalar
         if mask:
             suffix = f"v{lanes}{_SUFFIX[scalar]}"
-            self.line(f"call void @llvm.masked.store.{suffix}.p0({kind} {value}, ptr align {align} {pointer}, <{lanes} x i1> {mask})")
+            self.line(f"call void @llvm.masked.store.{suffix}.p0({kind} {value}, ptr {pointer}, i32 {align}, <{lanes} x i1> {mask})")
         else:
             self.line(f"store {kind} {value}, ptr {pointer}, align {align}")
 
@@ -477,7 +477,7 @@ def _multiply_add(b: Body, x: str, y: str, z: str, lanes: int, pairs: bool) -> s
     v = f"<{lanes} x float>"
     if not pairs:
         return b.op(f"call {v} @llvm.fma.v{lanes}f32({v} {x}, {v} {y}, {v} {z})")
-    p = f"<{2 * lanes} x bfloat>"
+    p = f"<{lanes} x i32>"
     x, y = (b.op(f"bitcast {v} {a} to {p}") for a in (x, y))
     return b.op(f"call {v} @llvm.x86.avx512bf16.dpbf16ps.512({v} {z}, {p} {x}, {p} {y})")
 
@@ -643,17 +643,17 @@ declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 
 
 def header(shape: Shape) -> str:
-    """Declarations of the intrinsics that this host's kernels use."""
+    """Declarations of the intrinsics that this host's kernels use, in their older forms, which newer LLVMs translate."""
     n = shape.lanes
     v = f"<{n} x float>"
     text = HEADER + f"declare {v} @llvm.fma.v{n}f32({v}, {v}, {v})\ndeclare float @llvm.fma.f32(float, float, float)\n"
     if shape.masks:
         for scalar, lanes in (("float", n), ("half", n), ("i16", n), ("i16", 2 * n)):
             kind = f"<{lanes} x {scalar}>"
-            text += f"declare {kind} @llvm.masked.load.v{lanes}{_SUFFIX[scalar]}.p0(ptr, <{lanes} x i1>, {kind})\n"
-            text += f"declare void @llvm.masked.store.v{lanes}{_SUFFIX[scalar]}.p0({kind}, ptr, <{lanes} x i1>)\n"
+            text += f"declare {kind} @llvm.masked.load.v{lanes}{_SUFFIX[scalar]}.p0(ptr, i32, <{lanes} x i1>, {kind})\n"
+            text += f"declare void @llvm.masked.store.v{lanes}{_SUFFIX[scalar]}.p0({kind}, ptr, i32, <{lanes} x i1>)\n"
     if shape.pairs:
-        p = f"<{2 * n} x bfloat>"
+        p = f"<{n} x i32>"
         text += f"declare {v} @llvm.x86.avx512bf16.dpbf16ps.512({v}, {p}, {p})\n"
     return text
 
