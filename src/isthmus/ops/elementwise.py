@@ -480,7 +480,7 @@ def power(a: ArrayLike, b: ArrayLike, /, *, stream: StreamOrDevice = None) -> ar
     return binary(POWER, a, b, stream)
 
 
-def _whole_power(a: array, b: float, stream: StreamOrDevice) -> array | None:
+def _whole_power(a: array, b: Any, stream: StreamOrDevice) -> array | None:
     dtype = a._node.sig.dtype
     wide = number_dtype(b if type(b) is not bool else int(b), dtype)
     if b == 2:

@@ -169,7 +169,7 @@ class Elementwise(ElementwiseOp):
             total = wrap(broadcast_node(total._node, y.shape, node.sig.stream))
         return total
 
-    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> array:
+    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> Any:
         rank = len(node.shape)
         aligned = [_align(a, rank) if b else a for a, b in zip(args, batched, strict=True)]
         compute = node.sig.attrs[1]
@@ -271,7 +271,7 @@ class Linear(Op):
     def jvp(self, node: Node, y: array, tangents: Sequence[array | None]) -> array | None:
         return None if tangents[0] is None else self.again(node, tangents[0])
 
-    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> array:
+    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> Any:
         attrs, dyn, shape = self.batch(node, args[0].shape[0])
         return wrap(make(self, (args[0]._node,), shape, args[0].dtype, node.sig.stream, attrs, dyn))
 
@@ -319,7 +319,7 @@ class Move(Op):
     def jvp(self, node: Node, y: array, tangents: Sequence[array | None]) -> array | None:
         return self.rules[1](node, y, tangents) if self.rules[1] is not None else None
 
-    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> array:
+    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> Any:
         return self.rules[2](node, args, batched)
 
 
@@ -346,7 +346,7 @@ class Reduction(Op):
     def jvp(self, node: Node, y: array, tangents: Sequence[array | None]) -> array | None:
         return self.rules[1](node, y, tangents) if self.rules[1] is not None else None
 
-    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> array:
+    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> Any:
         axes = tuple(a + 1 for a in node.sig.attrs[0])
         return wrap(make(self, (args[0]._node,), (args[0].shape[0], *node.shape), node.sig.dtype, node.sig.stream, (axes,), ()))
 
@@ -389,7 +389,7 @@ class Update(Op):
     def jvp(self, node: Node, y: array, tangents: Sequence[array | None]) -> array | None:
         return self.rules[1](node, y, tangents)
 
-    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> array:
+    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> Any:
         return self.rules[2](node, args, batched)
 
 
@@ -412,7 +412,7 @@ class Opaque(Op):
     def jvp(self, node: Node, y: array, tangents: Sequence[array | None]) -> array | None:
         return self.rules[1](node, y, tangents)
 
-    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> array:
+    def vmap(self, node: Node, args: Sequence[array], batched: Sequence[bool]) -> Any:
         return self.rules[2](node, args, batched)
 
 
