@@ -15,10 +15,12 @@ from isthmus.backends.cpu import memory as cpu_memory
 from isthmus.backends.cpu import stream as cpu_stream
 from isthmus.backends.cpu.memory import Buffer
 from isthmus.graph.node import TRACE, VIEW, Node, leaf_sig
+from isthmus.schedule.bind import Binding
 from isthmus.schedule.check import check_indices
 from isthmus.schedule.order import Ordered, order
 
 LIMIT: Final = 8192  # nodes of one plan; longer graphs are evaluated in parts
+SHOW_TIME: Final = "time" in os.environ.get("ISTHMUS_SHOW", "")
 MAX_PLANS: Final = 1024
 MAX_BINDINGS: Final = 256  # of one plan
 
@@ -156,6 +158,10 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
             plan.pack(plan.table, 0, *prefix, *numbers)
         except struct.error:
             plan.pack(plan.table, 0, *prefix, *[as_int64(x) for x in numbers])
+        if SHOW_TIME:
+            run_timed(plan, b)
+            give_values(nodes, plan.outs, buffers, donate)
+            return
         try:
             cpu_stream.run(b.block_address, plan.table_address, b.patches_address, plan.n_patches, b.program_address, b.n_entries)
         except KeyboardInterrupt:
@@ -166,6 +172,18 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
                     give_values(nodes, plan.outs, buffers, donate)
             raise
     give_values(nodes, plan.outs, buffers, donate)
+
+
+def run_timed(plan: Any, b: Binding) -> None:
+    """Runs entry after entry and prints how long each took."""
+    from isthmus.schedule.show import times
+
+    took: list[float] = []
+    for k in range(b.n_entries):
+        start = time.perf_counter()
+        cpu_stream.run(b.block_address, plan.table_address, b.patches_address, 0 if k else plan.n_patches, b.program_address + 32 * k, 1)
+        took.append(time.perf_counter() - start)
+    times(plan, b, took)
 
 
 def as_int64(x: Any) -> Any:

@@ -41,3 +41,14 @@ def plan_text(plan: Any) -> str:
         writes = " ".join(f"%{n}" + ("!" if n in plan.same else "") for n in step.writes)
         lines.append(f"{step.name}: {writes} <- {reads}" + ("  (copies its base)" if step.copies else ""))
     return "\n".join(lines)
+
+
+def times(plan: Any, binding: Any, took: list[float]) -> None:
+    """A line a launch with its time (the driver's own call, 0.3 us, included) and units; then the sum."""
+    step_of = {at: step for at, step in zip(plan.step_at, plan.steps, strict=True)}
+    for k, seconds in enumerate(took):
+        params, units = binding.program[4 * k + 1], binding.program[4 * k + 2]
+        step = step_of.get(params)
+        name = "copy" if step is None else f"{step.name} " + " ".join(f"%{n}" for n in step.writes)
+        print(f"{seconds * 1e6:10.1f} us  {name} ({units} units)", file=sys.stderr)
+    print(f"{sum(took) * 1e6:10.1f} us  in {len(took)} launches", file=sys.stderr)
