@@ -21,11 +21,11 @@ options = parser.parse_args()
 for variable in ("ISTHMUS_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = str(options.threads)
 
-import ml_dtypes  # noqa: E402
-import numpy as np  # noqa: E402
+import ml_dtypes
+import numpy as np
 
-from isthmus.backends.cpu import stream  # noqa: E402
-from isthmus.backends.cpu.library import matmul  # noqa: E402
+from isthmus.backends.cpu import stream
+from isthmus.backends.cpu.library import matmul
 
 if options.threads == 1:
     os.sched_setaffinity(0, {1 if len(os.sched_getaffinity(0)) > 1 else 0})
@@ -147,7 +147,9 @@ def mlp() -> None:
             np.matmul(a, b, out=c)
 
     ours, numpy = pair(2.0, step, others)
-    print(f"MLP step, 8 products: {ours * 1e6:.1f} us in one call, NumPy {numpy * 1e6:.1f} us, ratio {ours / numpy:.2f}; sums of lines {[round(t * 1e6, 1) for t in totals]}")
+    print(
+        f"MLP step, 8 products: {ours * 1e6:.1f} us in one call, NumPy {numpy * 1e6:.1f} us, ratio {ours / numpy:.2f}; sums of lines {[round(t * 1e6, 1) for t in totals]}"
+    )
 
 
 def half() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 from collections.abc import Iterator
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from isthmus.backends.cpu import stream
-from isthmus.backends.cpu.library import matmul
+from isthmus.backends.cpu.library import gemm_ir, matmul
 
 NUMPY = {
     "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,
@@ -72,9 +71,7 @@ def product(
     size = c.itemsize
     d_full = None if d is None else np.broadcast_to(d, c.shape)
     strides_d = (0,) * c.ndim if d_full is None else d_full.strides
-    axes = tuple(
-        (c.shape[i], a.strides[i] // size, b.strides[i] // size, strides_d[i] // size) for i in range(len(batch))
-    )
+    axes = tuple((c.shape[i], a.strides[i] // size, b.strides[i] // size, strides_d[i] // size) for i in range(len(batch)))
     (plan,) = matmul.plan_matmul(dtype, *transposed, d is not None)
     launch = plan.bind(
         m, n, k, axes,
@@ -142,7 +139,18 @@ def test_bits_are_the_same_on_any_number_of_threads(dtype: str, transposed: tupl
 
 
 @pytest.mark.parametrize("dtype", matmul.DTYPES)
-@pytest.mark.parametrize("shapes", [((3, 2, 5, 7), (3, 2, 7, 4)), ((3, 1, 5, 7), (2, 7, 4)), ((2, 5, 7), (7, 4)), ((5, 7), (4, 1, 7, 3)), ((6, 1, 1, 7), (7, 9)), ((64, 33, 34), (64, 34, 35))], ids=str)
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((3, 2, 5, 7), (3, 2, 7, 4)),
+        ((3, 1, 5, 7), (2, 7, 4)),
+        ((2, 5, 7), (7, 4)),
+        ((5, 7), (4, 1, 7, 3)),
+        ((6, 1, 1, 7), (7, 9)),
+        ((64, 33, 34), (64, 34, 35)),
+    ],
+    ids=str,
+)
 def test_batch_axes_broadcast(dtype: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     rng = np.random.default_rng(2)
     for transposed in FORMS:
@@ -221,6 +229,37 @@ def test_deep_sums_keep_their_accuracy() -> None:
         np.testing.assert_allclose(c, np.float64(np.float32(0.1)) * (1 << 20), rtol=5e-5)
 
 
+@pytest.fixture(params=[(32, 16), (16, 32)], ids=["AVX2", "NEON"])
+def narrower(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kernels as a host with smaller vectors, fewer registers and no masks gets them."""
+    monkeypatch.setattr(matmul, "_shape", lambda: gemm_ir.shape_for(*request.param))
+    matmul._product.cache_clear()
+    yield
+    matmul._product.cache_clear()
+
+
+@pytest.mark.parametrize("transposed", FORMS, ids=["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_narrower_vectors(dtype: str, transposed: tuple[bool, bool], narrower: None) -> None:
+    rng = np.random.default_rng(0)
+    for m, n, k in [*itertools.product((1, 2, 5, 12, 17), (1, 3, 8, 12, 17), (0, 1, 7, 40)), (130, 300, 1100), (3, 1100, 20), (500, 1, 1030)]:
+        a, b, d = _draw(rng, dtype, (m, k), transposed[0]), _draw(rng, dtype, (k, n), transposed[1]), _draw(rng, dtype, (m, 1))
+        check(product(a, b, dtype=dtype, transposed=transposed), a, b, dtype)
+        check(product(a, b, d, 0.5, 3.0, dtype=dtype, transposed=transposed), a, b, dtype, d, 0.5, 3.0)
+
+
+def test_bits_do_not_depend_on_the_vector_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(9)
+    a, b = _draw(rng, "float32", (50, 1500)), _draw(rng, "float32", (1500, 70))
+    first = product(a, b, dtype="float32")
+    assert product(a[7:8], b, dtype="float32").tobytes() == first[7:8].tobytes()  # nor on how many rows there are
+    monkeypatch.setattr(matmul, "_shape", lambda: gemm_ir.shape_for(16, 32))
+    matmul._product.cache_clear()
+    again = product(a, b, dtype="float32")
+    matmul._product.cache_clear()
+    assert again.tobytes() == first.tobytes()
+
+
 def test_integers_are_refused() -> None:
     with pytest.raises(ValueError, match="int32"):
         matmul.plan_matmul("int32", False, False)
@@ -233,6 +272,3 @@ def test_binding_is_cheap() -> None:
     plan.bind(256, 32, 784, (), 784, 784, 0, 0, 2)
     seconds = min(timeit.repeat(lambda: plan.bind(256, 32, 784, (), 784, 784, 0, 0, 2), number=1000, repeat=5)) / 1000
     assert seconds < 20e-6  # 1.5 us on the machine it was written on
-
-
-assert ctypes.sizeof(ctypes.c_void_p) == 8

@@ -223,7 +223,11 @@ def narrow(b: Body, e: Element, value: str, lanes: int) -> str:
     wide = _kind("float", lanes)
     if e.ir == "half":
         return b.op(f"fptrunc {wide} {value} to {_kind('half', lanes)}")
-    integer, s = _kind("i32", lanes), lambda x: splat_constant(x, lanes)
+    integer = _kind("i32", lanes)
+
+    def s(x: int) -> str:
+        return splat_constant(x, lanes)
+
     bits = b.op(f"bitcast {wide} {value} to {integer}")
     odd = b.op(f"and {integer} {b.op(f'lshr {integer} {bits}, {s(16)}')}, {s(1)}")
     rounded = b.op(f"add {integer} {b.op(f'add {integer} {bits}, {s(0x7FFF)}')}, {odd}")
@@ -264,9 +268,7 @@ def transpose(b: Body, vectors: list[str]) -> list[str]:
         masks.append(f"<{n} x i32> <{', '.join(f'i32 {x}' for x in order)}>")
     turns = n.bit_length() - 1
     for _ in range(turns):
-        vectors = [
-            b.op(f"shufflevector {kind} {vectors[i]}, {kind} {vectors[i + n // 2]}, {mask}") for i in range(n // 2) for mask in masks
-        ]
+        vectors = [b.op(f"shufflevector {kind} {vectors[i]}, {kind} {vectors[i + n // 2]}, {mask}") for i in range(n // 2) for mask in masks]
     return vectors
 
 
@@ -296,13 +298,12 @@ def pack_function(name: str, cell: Cell, width: int, shape: Shape, strided: bool
                 there = b.at(target, 4 * first)
                 with b.loop(0, done, lanes) as c:
                     start = b.at(here, b.mul(c.index, cell.size))
-                    rows = [
-                        cell.load(b, b.at(start, b.mul("%stride", i)), lanes) if first + i < width else "zeroinitializer"
-                        for i in range(lanes)
-                    ]
+                    rows = [cell.load(b, b.at(start, b.mul("%stride", i)), lanes) if first + i < width else "zeroinitializer" for i in range(lanes)]
                     _store_rows(b, transpose(b, rows), b.at(there, b.mul(c.index, 4 * width)), width, lanes)
                 if shape.masks:
-                    with b.loop(done, cells, lanes) as c:
+                    # Where no line is left for this vector, tiles of one vector are used, which do not read it.
+                    any_line = b.test("sgt", lines, first)
+                    with b.loop(done, b.op(f"select i1 {any_line}, i64 {cells}, i64 0"), lanes) as c:
                         start = b.at(here, b.mul(c.index, cell.size))
                         left = b.sub("%depth", b.mul(c.index, span))
                         mask = b.mask(lanes * span, left)
@@ -319,9 +320,9 @@ def pack_function(name: str, cell: Cell, width: int, shape: Shape, strided: bool
                 with b.loop(done, cells) as c:
                     row = b.at(target, b.mul(c.index, 4 * width))
                     _store_zeros(b, row, width, lanes)
-                    with b.loop(0, lines) as i:
-                        value = load(b, cell.element, b.at(source, b.add(b.mul(i.index, "%stride"), b.mul(c.index, cell.size))))
-                        b.line(f"store float {value}, ptr {b.at(row, b.mul(i.index, 4))}, align 4")
+                    with b.loop(0, lines) as one:
+                        value = load(b, cell.element, b.at(source, b.add(b.mul(one.index, "%stride"), b.mul(c.index, cell.size))))
+                        b.line(f"store float {value}, ptr {b.at(row, b.mul(one.index, 4))}, align 4")
     else:
         whole = b.mul(b.div("%count", width), width)
         left = b.sub("%count", whole)
@@ -348,9 +349,9 @@ def pack_function(name: str, cell: Cell, width: int, shape: Shape, strided: bool
                         b.line(f"store <{lanes} x float> {value}, ptr {b.at(target, 4 * first)}, align 4")
                 else:
                     _store_zeros(b, target, width, lanes)
-                    with b.loop(0, left) as i:
-                        value = load(b, cell.element, b.at(start, b.mul(i.index, cell.element.size)))
-                        b.line(f"store float {value}, ptr {b.at(target, b.mul(i.index, 4))}, align 4")
+                    with b.loop(0, left) as one:
+                        value = load(b, cell.element, b.at(start, b.mul(one.index, cell.element.size)))
+                        b.line(f"store float {value}, ptr {b.at(target, b.mul(one.index, 4))}, align 4")
     return function(name, "ptr %source, i64 %stride, i64 %count, i64 %depth, ptr %target, i64 %panel", b)
 
 
@@ -419,7 +420,7 @@ def tile_function(name: str, height: int, vectors: int, shape: Shape, strided: b
             bases.append(b.at(bases[-1], triple))
     pointers = (*(("ptr", x) for x in bases), ("ptr", "%b"))
     row = "%c"
-    for i in range(height):  # C is wanted only at the end, by when it has come from memory
+    for _ in range(height):  # C is wanted only at the end, by when it has come from memory
         for j in range(0, 4 * lanes * vectors, 64):
             b.line(f"call void @llvm.prefetch.p0(ptr {b.at(row, j)}, i32 1, i32 3, i32 1)")
         row = b.at(row, "%cs")

@@ -104,7 +104,9 @@ def _dot_tile(height: int, e: Element, shape: Shape) -> str:
             with b.loop(whole, "%k", 1, tuple(("float", x) for x in values)) as k:
                 at = b.mul(k.index, e.size)
                 x = load(b, e, b.at(rows[i], at))
-                k.next = [b.op(f"call float @llvm.fma.f32(float {x}, float {load(b, e, b.at(line, at))}, float {s})") for line, s in zip(lines, k.values, strict=True)]
+                k.next = [
+                    b.op(f"call float @llvm.fma.f32(float {x}, float {load(b, e, b.at(line, at))}, float {s})") for line, s in zip(lines, k.values, strict=True)
+                ]
             values = k.values
         target = b.at("%c", b.mul("%cs", i))
         for j, value in enumerate(values):
@@ -194,9 +196,7 @@ def _row_tile(height: int, e: Element, shape: Shape) -> str:
     ragged = b.test("ne", whole, "%cols")
 
     def rows(deep: int, k: str) -> None:
-        numbers = [
-            [load(b, e, b.at(b.at("%x", b.mul(b.add(k, q), "%xk")), b.mul("%xr", i))) for i in range(height)] for q in range(deep)
-        ]
+        numbers = [[load(b, e, b.at(b.at("%x", b.mul(b.add(k, q), "%xk")), b.mul("%xr", i))) for i in range(height)] for q in range(deep)]
         vectors = [[broadcast(b, x, lanes) for x in line] for line in numbers]
         lines = [b.at("%b", b.mul(b.add(k, q), "%bs")) for q in range(deep)]
 

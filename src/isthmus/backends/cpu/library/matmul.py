@@ -123,7 +123,7 @@ class Product:
             items *= axis[0]
         if self.blas:
             return self._bind_blas(m, n, k, batch, items, a_stride, b_stride, d_row, d_col, threads)
-        if m <= gemv_ir.MAX_ROWS or n == 1:
+        if m <= 4 or n == 1 or (m <= gemv_ir.MAX_ROWS and k * n >= 1 << 16):
             launch = self._bind_few_rows(m, n, k, batch, items, a_stride, b_stride, d_row, d_col, threads)
             if launch is not None:
                 return launch
@@ -141,7 +141,7 @@ class Product:
             # Reading B's rows in order beats reading it tile by tile when it comes from memory, or from L2 often enough.
             if self.b_transposed or k * n >= 1 << 23 or (m > 128 and (k * n >= 1 << 20 or b_stride % 1024 == 0)):
                 flags = gemm_ir.PACK_B
-            if self.a_transposed and n > 256 and (a_stride >= 2048 or a_stride % 1024 == 0):
+            if self.a_transposed and n >= 256 and (a_stride >= 2048 or a_stride % 1024 == 0 or self.shape.lanes < 16):
                 flags |= gemm_ir.PACK_A
         if unit_cols > 1024:
             unit_cols = 1024
@@ -235,9 +235,7 @@ class Product:
         return address
 
     def _compile(self) -> int:
-        name, text = gemm_ir.gemm_module(
-            self.dtype, self.a_transposed, self.b_transposed, self.addend, self.shape, compiler.FUNCTION_ATTRIBUTES
-        )
+        name, text = gemm_ir.gemm_module(self.dtype, self.a_transposed, self.b_transposed, self.addend, self.shape, compiler.FUNCTION_ATTRIBUTES)
         self._address = compiler.compile_module(text, [name])[name]
         return self._address
 
@@ -294,8 +292,8 @@ def _shape() -> gemm_ir.Shape:
 
 def _depth(k: int, most: int) -> int:
     """The block of k: equal blocks of at most `most`, in fours. Part of what a product's bits depend on."""
-    blocks = -(-k // most) or 1
-    return -(-(-(-k // blocks)) // 4) * 4 or 4
+    blocks = (k + most - 1) // most or 1
+    return ((k + blocks - 1) // blocks + 3) // 4 * 4 or 4
 
 
 # --- BLAS -------------------------------------------------------------------------------------------------------------
