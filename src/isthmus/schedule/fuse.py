@@ -70,6 +70,8 @@ class Fuser:
     def run(self) -> None:
         depth: dict[int, int] = {}
         for p in self.nodes:
+            if p.merged:
+                continue
             below = max((depth.get(x.number, 0) for x in p.inputs), default=0)
             if p.kind == VIEW:
                 self.recipe[p.number] = self.recipe.get(p.inputs[0].number, 0)
@@ -409,7 +411,7 @@ class Fuser:
         """Groups that read the same stored value whole become one: two reductions of one array read it once."""
         readers: dict[int, list[int]] = {}
         for p in self.nodes:
-            if p.number not in self.group_of or p.kind not in (MAP, REDUCE):
+            if p.merged or p.number not in self.group_of or p.kind not in (MAP, REDUCE):
                 continue
             for k in range(len(p.inputs)):
                 base, axes = self.path(p, k)

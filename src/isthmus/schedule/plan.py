@@ -107,6 +107,8 @@ class Plan:
         """`kept` and the views that a library op or an update cannot use as they lie."""
         found = set(kept)
         for p in self.nodes:
+            if p.merged:
+                continue
             for k, x in enumerate(p.inputs):
                 if x.kind != VIEW or x.number in found:
                     continue

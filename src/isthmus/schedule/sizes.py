@@ -17,7 +17,7 @@ from isthmus.kernel.place import ONE, Poly, name, product
 class PlanNode:
     """What a plan keeps of a node: its number, op, static attributes, dtype, inputs, and its sizes as polynomials."""
 
-    __slots__ = ("attrs", "dtype", "held", "inputs", "kind", "number", "op", "output", "rank", "sizes", "stream")
+    __slots__ = ("attrs", "dtype", "held", "inputs", "kind", "merged", "number", "op", "rank", "sizes", "stream")
 
     def __init__(self, number: int, op: Op, attrs: tuple[Any, ...], dtype: Dtype, inputs: tuple[PlanNode, ...], kind: int, stream: Any, rank: int) -> None:
         self.number = number
@@ -30,7 +30,7 @@ class PlanNode:
         self.rank = rank
         self.sizes: tuple[Poly, ...] = ()
         self.held = False
-        self.output = False
+        self.merged = False  # an earlier node is the same: nobody reads this one
 
     def count(self) -> Poly:
         """The number of elements."""
@@ -45,15 +45,29 @@ class PlanNode:
 def plan_nodes(nodes: list[Node], held: int) -> tuple[list[PlanNode], dict[str, tuple[int, int]]]:
     """The nodes as a plan sees them, and where each size's name is read: name -> (node, axis)."""
     out: list[PlanNode] = []
+    same: list[PlanNode] = []  # for each node, the one that stands for it
+    first: dict[tuple[int, tuple[int, ...]], PlanNode] = {}
     for k, node in enumerate(nodes):
         sig = node.sig
         if node.buffer is not None and sig.kind != LEAF:
             p = PlanNode(k, LEAF_OP, (), sig.dtype, (), LEAF, sig.stream, len(node.shape))
         else:
-            inputs = () if node.buffer is not None else tuple(out[x.num] for x in node.inputs)
+            inputs = () if node.buffer is not None else tuple(same[x.num] for x in node.inputs)
             p = PlanNode(k, sig.op, sig.attrs, sig.dtype, inputs, sig.kind, sig.stream, len(node.shape))
         p.held = bool(held >> k & 1)
         out.append(p)
+        stands = p
+        # Equal nodes are one, unless numbers that a plan cannot see (sizes, dynamic ones) might differ.
+        if p.inputs and sig.op.name in ("alias", "stop_gradient"):
+            stands = p.inputs[0]
+            p.merged = not p.held
+        elif p.inputs and not sig.op.new_sizes and not node.dyn:
+            key = (sig.number, tuple(x.number for x in p.inputs))
+            stands = first.setdefault(key, p)
+            if stands is not p and p.held:
+                stands = p
+            p.merged = stands is not p
+        same.append(stands)
     return out, _name_sizes(out, [node.shape for node in nodes])
 
 
