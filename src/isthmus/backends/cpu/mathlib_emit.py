@@ -23,7 +23,7 @@ BIAS = {"f32": 127, "f64": 1023}
 @cache
 def host_has(feature: str) -> bool:
     """Whether the CPU that kernels are compiled for has an instruction set: "avx512f", "f16c"."""
-    return f"+{feature}" in host().features.split(",")
+    return host().has(feature)
 
 
 def llvm_type(ty: str, width: int) -> str:
