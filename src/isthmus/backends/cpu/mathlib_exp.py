@@ -247,8 +247,9 @@ def arctanh(x: V) -> V:
     ax = absolute(x)
     small = odd_series(ax, "atanh")
     d = 1.0 - ax
-    u = (ax + ax) / d
-    low = fma(-u, d, ax + ax) / d
+    inverse = 1.0 / d
+    u = (ax + ax) * inverse
+    low = fma(-u, d, ax + ax) * inverse
     y = select(ax < 0.5, small, log1p_parts(u, low) * 0.5)
     y = select(ax < 1.0, y, select(ax.eq(1.0), y._like(INF), NAN))
     return copysign(y, x)
@@ -297,8 +298,9 @@ def erfinv(x: V) -> V:
 
 @define("pow", 2)
 def pow(x: V, y: V) -> V:
-    ax = absolute(x)
-    return pow_special(x, y, (pow_f32 if x.ty == "f32" else pow_f64)(ax, y))
+    magnitude = (pow_f32 if x.ty == "f32" else pow_f64)(absolute(x), y)
+    usual = (x > 0.0) & (x < INF) & (absolute(y) < INF)
+    return x.fn.rarely(~usual, [magnitude], lambda: [pow_special(x, y, magnitude)])[0]
 
 
 def pow_f32(ax: V, y: V) -> V:
@@ -310,7 +312,6 @@ def pow_f32(ax: V, y: V) -> V:
     z = s * s
     log_m = fma(s * z, horner(z, coefficients("pow32_log", "f64")), s + s)
     log2_x = fma(log_m, LOG2E["f64"][0], k)
-    log2_x = select(x.eq(0.0), -INF, select(x.eq(INF), INF, log2_x))
     p = at_least(at_most(y * log2_x, 160.0), -160.0)
     t, k = round_to_int(p)
     f = p - k
@@ -324,9 +325,8 @@ def pow_f64(x: V, y: V) -> V:
     k, m = split_exponent(x)
     upper = m > 2.0**0.5  # a smaller s, and no cancellation between k = -1 and log m
     m, k = select(upper, m * 0.5, m), select(upper, k + 1.0, k)
-    f = m - 1.0
-    d, d_low = split_sum(m._like(1.0), f * 0.5)  # (m + 1) / 2 = 1 + f / 2, |f / 2| < 1
-    f = f * 0.5
+    f = fma(m, 0.5, -0.5)
+    d, d_low = split_sum(m._like(1.0), f)  # (m + 1) / 2 = 1 + (m - 1) / 2
     inverse = 1.0 / d
     s = f * inverse
     s_low = fma(-s, d_low, fma(-s, d, f)) * inverse
@@ -334,16 +334,14 @@ def pow_f64(x: V, y: V) -> V:
     z_low = fma(s + s, s_low, z_low)
     w, w_low = two_product(z, TWO_THIRDS[0])
     w_low = fma(z_low, TWO_THIRDS[0], fma(z, TWO_THIRDS[1], w_low))
-    w, w_low = split_sum(w, fma(z * z, horner(z, coefficients("pow_log", ty)), w_low))
+    w_low = fma(z * z, horner(z, coefficients("pow_log", ty)), w_low)
     v, v_low = two_product(s, w)
     v_low = fma(s, w_low, fma(s_low, w, v_low))
     high, low = split_sum(s + s, v)
-    low = low + (v_low + (s_low + s_low))
-    high, low = split_sum(high, low)
+    high, low = split_sum(high, low + fma(s_low, 2.0, v_low))
     a, a_low = two_product(k, LN2[ty][0])
     log_x, error = split_sum(a, high)
     log_low = error + (low + fma(k, LN2[ty][1], a_low))
-    log_x = select(x.eq(0.0), -INF, select(x.eq(INF), INF, log_x))
     p, p_low = two_product(y, log_x)
     p_low = fma(y, log_low, p_low)
     p = at_least(at_most(p, 800.0), -800.0)
@@ -354,15 +352,18 @@ def pow_f64(x: V, y: V) -> V:
 
 
 def pow_special(x: V, y: V, magnitude: V) -> V:
-    """The signs and special cases of IEEE 754's pow, from |x|^y."""
+    """The special cases of IEEE 754's pow and negative bases, for which `magnitude` is |x|^y."""
+    ax, ay = absolute(x), absolute(y)
+    endless = ax.eq(0.0) | ax.eq(INF) | ay.eq(INF)
+    r = select(endless, select((ax > 1.0) ^ (y < 0.0), x._like(INF), 0.0), magnitude)
     half = y * 0.5
     whole = truncate(y).eq(y)
     odd = truncate(half).ne(half) & whole
     sign = select(odd, x.bits(), 0) & -(1 << (BITS[x.ty] - 1))
-    r = (magnitude.bits() ^ sign).as_float(x.ty)
-    r = select((x < 0.0) & ~whole & absolute(x).ne(INF), NAN, r)
+    r = (r.bits() ^ sign).as_float(x.ty)
+    r = select((x < 0.0) & ~whole & ax.ne(INF), NAN, r)
     r = select(x.isnan() | y.isnan(), NAN, r)
-    one = x.eq(1.0) | y.eq(0.0) | (x.eq(-1.0) & absolute(y).eq(INF))
+    one = x.eq(1.0) | y.eq(0.0) | (x.eq(-1.0) & ay.eq(INF))
     return select(one, 1.0, r)
 
 

@@ -174,8 +174,9 @@ def tan(x: V) -> V:
     even = (k & 1).eq(0)
     n, n_low = select(even, s, c), select(even, s_low, c_low)
     d, d_low = select(even, c, s), select(even, c_low, s_low)
-    q = n / d
-    q = q + (fma(-q, d, n) + fma(-q, d_low, n_low)) / d
+    inverse = 1.0 / d
+    q = n * inverse
+    q = fma(fma(-q, d, n) + fma(-q, d_low, n_low), inverse, q)
     q = select(ax.eq(0.0), ax, q)
     sign = ((k & 1) << (BITS[x.ty] - 1)) ^ (x.bits() ^ ax.bits())
     return (q.bits() ^ sign).as_float(x.ty)
