@@ -6,8 +6,8 @@ This is also where values are asked for: `item`, printing, NumPy and the other r
 from __future__ import annotations
 
 import ctypes
-import platform
 import functools
+import platform
 import sys
 import types
 from collections.abc import Callable

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, currently_in_test_context, given, note, settings
 from hypothesis import strategies as st
 
-from isthmus.graph.dtype import ALL, Dtype, bool_, complex64, float16, float32, float64, int32, int64, uint32
+from isthmus.graph.dtype import ALL, Dtype, bool_, complex64, float32, float64, int32, int64, uint32
 from isthmus.kernel import scalar as s
 from isthmus.kernel.interpret import interpret
 from isthmus.kernel.loops import Axis, Index, Kernel, Load, Reduce, Side, Slot, Stage, Store
@@ -38,13 +38,7 @@ FLOATS = [d for d in ALL if d.rank == 2]
 INTEGERS = [d for d in ALL if d.rank == 1]
 
 # function -> ulps of the result's dtype between the readers: float32 and 16-bit, float64 (where NumPy errs too)
-FUNCTIONS = {
-    name: (3, 6)
-    for name in (
-        "exp expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh "
-        "erf erfinv sigmoid pow_ arctan2".split()
-    )
-}
+FUNCTIONS = dict.fromkeys("exp expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh " "erf erfinv sigmoid pow_ arctan2".split(), (3, 6))
 
 
 class Case:
@@ -228,7 +222,7 @@ class Maker:
             pool.append(self.operation(seen + pool))
 
     def operation(self, pool: list[Expr]) -> Expr:
-        dtype = self.choice(ALL)
+        dtype = pool[-1 - self.draw(st.integers(0, len(pool) - 1))].dtype if self.chance(75) else self.choice(ALL)
 
         def pick(d: Dtype = dtype) -> Expr:
             return self.pick(d, pool)
@@ -262,7 +256,7 @@ class Maker:
     # -- what is done with values
 
     def store(self, axes: list[int], pool: list[Expr], full: bool, last: bool) -> Store:
-        value = self.pick(self.choice(ALL), pool)
+        value = self.result(pool)
         mask = self.pick(bool_, pool) if self.chance(20) else None
         if self.functions and value.dtype.rank == 2:
             name = self.choice(FUNCTIONS)
@@ -284,8 +278,13 @@ class Maker:
             self.ulps[buffer] = ulps
         return Store(buffer, index, value, full, None, mask)
 
+    def result(self, pool: list[Expr], dtypes=ALL) -> Expr:
+        """One of the last values, as it is if its dtype will do."""
+        value = pool[-1 - self.draw(st.integers(0, min(4, len(pool) - 1)))]
+        return value if value.dtype in dtypes and self.chance(90) else s.cast(value, self.choice(dtypes))
+
     def scatter_store(self, pool: list[Expr]) -> Store:
-        value = self.pick(self.choice(ALL), pool)
+        value = self.result(pool)
         combine = self.choice([None, "add", "mul", "max", "min"])
         if combine in ("max", "min"):
             value = comparable(value)
@@ -304,7 +303,7 @@ class Maker:
         kind = self.choice(["sum", "sum", "sum", "prod", "max", "min", "all", "any", "argmax", "argmin"])
         if kind in ("all", "any"):
             return Reduce(number, kind, self.pick(bool_, pool), bool_), Expr("row", bool_, (), number)
-        value = self.pick(self.choice([d for d in ALL if d is not bool_ or kind not in ("sum", "prod")]), pool)
+        value = self.result(pool, [d for d in ALL if d is not bool_ or kind not in ("sum", "prod")])
         if kind in ("argmax", "argmin"):
             value = comparable(value) if value.dtype is complex64 else value
             return Reduce(number, kind, value, uint32), Expr("row", uint32, (), number)
@@ -315,7 +314,7 @@ class Maker:
         return Reduce(number, kind, value, dtype), Expr("row", dtype, (), number)
 
     def side(self, pool: list[Expr]) -> Side:
-        value = self.pick(self.choice([d for d in ALL if d is not bool_ and d is not complex64]), pool)
+        value = self.result(pool, [d for d in ALL if d is not bool_ and d is not complex64])
         index, length = self.exact_place(self.reduced)
         buffer = self.buffer(value.dtype, length)
         self.outputs.add(buffer)
@@ -473,6 +472,138 @@ def ordered(x: np.ndarray) -> np.ndarray:
     bits = x.view({2: np.int16, 4: np.int32, 8: np.int64}[x.dtype.itemsize]).astype(np.int64)
     half = 1 << (8 * x.dtype.itemsize - 1)
     return np.where(bits < 0, -(bits & (half - 1)), bits).astype(np.longdouble)
+
+
+# -- each primitive, each reduction -------------------------------------------------------------------------------------
+
+UNARY = {
+    "float": [s.neg, s.abs_, s.floor, s.ceil, s.trunc, s.rint, s.sqrt],
+    "integer": [s.neg, s.abs_, s.not_],
+    "bool": [s.not_],
+    "complex": [s.neg, s.abs_, s.real, s.imag],
+}
+COMPARE = [s.eq, s.ne, s.lt, s.le, s.gt, s.ge]
+BINARY = {
+    "float": [s.add, s.sub, s.mul, s.div, s.imod, s.idiv, *COMPARE],
+    "integer": [s.add, s.sub, s.mul, s.min_, s.max_, s.idiv, s.imod, s.pow_, s.and_, s.or_, s.xor, s.shl, s.shr, *COMPARE],
+    "bool": [s.and_, s.or_, s.xor, *COMPARE],
+    "complex": [s.add, s.sub, s.mul, s.div, *COMPARE],
+}
+KIND = {0: "bool", 1: "integer", 2: "float", 3: "complex"}
+
+
+def telling(dtype: Dtype) -> np.ndarray:
+    """Values near which something changes, and some others."""
+    rng = np.random.default_rng(dtype.index)
+    if dtype is bool_:
+        return np.array([False, True])
+    if dtype.rank == 1:
+        limits = np.iinfo(dtype.numpy)
+        near = [0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 2**24 + 1, 2**53 + 1, 2**62 + 2**38 + 1, limits.max, limits.max - 1]
+        every = {x for x in [*near, *(-x for x in near), limits.min, limits.min + 1] if limits.min <= x <= limits.max}
+        return np.array([*sorted(every), *rng.integers(limits.min, limits.max, 20, dtype.numpy)], dtype.numpy)
+    whole = [float(2**k + d) for k in (0, 1, 2, 7, 8, 15, 16, 31, 32, 63, 64) for d in (-1, -0.5, 0, 0.5)]
+    ties = [1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-11, 1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-24 + 2.0**-52, 2.0**-25, 1.5 * 2.0**-25, 65519.99, 65520, 3.3961775292304601e38]
+    few = [0.1, 1e-3, 6e-8, 1e-40, 1e-45, 3.4e38, 1e30, 1e300, math.inf, *rng.standard_normal(12), *(2.0 ** rng.uniform(-130, 130, 8))]
+    x = np.array([*whole, *ties, *few])
+    x = np.concatenate([x, -x, [math.nan]])
+    if dtype is complex64:
+        x = rng.permutation(x)
+        z = np.empty(len(x), np.complex64)
+        with np.errstate(all="ignore"):
+            z.real, z.imag = x, rng.permutation(x)
+        return z
+    with np.errstate(all="ignore"):
+        return x.astype(dtype.numpy)
+
+
+def check_map(function, *columns: np.ndarray) -> None:
+    dtypes = [next(d for d in ALL if d.numpy == c.dtype) for c in columns]
+    line = Index(0, ((0, 1),))
+    value = function(*(Expr("load", d, (), Load(k, line)) for k, d in enumerate(dtypes)))
+    n, k = len(columns[0]), len(columns)
+    kernel = Kernel("map", (Axis(n, False),), (*dtypes, value.dtype), (Stage((Store(k, line, value),)),), FIRST_SLOT)
+    check(Case(kernel, [], [*columns, np.zeros(n, value.dtype.numpy)], [n], {}))
+
+
+def pairs(dtype: Dtype) -> list[np.ndarray]:
+    x = telling(dtype)
+    return [np.repeat(x, len(x)), np.tile(x, len(x))]
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_each_primitive_agrees(dtype):
+    x = telling(dtype)
+    for function in UNARY[KIND[dtype.rank]]:
+        check_map(function, x)
+    for function in BINARY[KIND[dtype.rank]]:
+        check_map(function, *pairs(dtype))
+    check_map(s.select, np.arange(len(x)) % 3 == 0, x, x[::-1].copy())
+    if dtype.rank == 2:
+        check_map(lambda a, b: s.copysign(a, no_nan(b)), *pairs(dtype))
+        for function in (s.min_, s.max_):
+            check_map(lambda a, b, f=function: no_minus_zero(f(a, b)), *pairs(dtype))
+
+
+@pytest.mark.parametrize("to", ALL, ids=str)
+@pytest.mark.parametrize("from_", ALL, ids=str)
+def test_each_cast_agrees(from_, to):
+    check_map(lambda x: s.cast(x, to), telling(from_))
+    if from_.size == to.size and from_ is not bool_ and to is not bool_:
+        x = telling(from_)
+        check_map(lambda v: s.bitcast(v, to), x[x == x])
+
+
+REDUCED = [1, 2, 31, 32, 33, 63, 64, 65, 4095, 4096, 4097, 12_345, 33 * 4096 + 5]
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+@pytest.mark.parametrize("form", ["row", "column"])
+def test_each_reduction_agrees(form, dtype):
+    """All kinds in one kernel, for which one text serves all sizes."""
+    reduces, stores, dtypes = [], [], [dtype]
+    n_slot, row_slot = Slot(FIRST_SLOT), Slot(FIRST_SLOT + 1)
+    if form == "row":
+        axes, at, out = (Axis(row_slot, False), Axis(n_slot, True)), Index(0, ((0, n_slot), (1, 1))), Index(0, ((0, 1),))
+    else:
+        axes, at, out = (Axis(n_slot, True), Axis(row_slot, False)), Index(0, ((0, row_slot), (1, 1))), Index(0, ((1, 1),))
+    x = Expr("load", dtype, (), Load(0, at))
+    y = s.cast(comparable(x), dtype)
+    kinds = [("max", y, dtype), ("min", y, dtype), ("argmax", y, uint32), ("argmin", y, uint32)]
+    if dtype is bool_:
+        kinds += [("any", x, bool_), ("all", x, bool_)]
+    else:
+        kinds += [(kind, x, float32 if s.is_half(dtype) else dtype) for kind in ("sum", "prod")]
+    for number, (kind, value, result) in enumerate(kinds):
+        reduces.append(Reduce(number, kind, value, result))
+        leaf = Expr("row", result, (), number)
+        stores.append(Store(len(dtypes), out, no_minus_zero(leaf) if kind in ("max", "min") else leaf, full=False))
+        dtypes.append(result)
+    kernels = [Kernel(form, axes, tuple(dtypes), (Stage(tuple(stores), tuple(reduces)),), FIRST_SLOT + 2)]
+    kernels += [Kernel(form, axes, (dtype, d.value.dtype if not d.kind.startswith("arg") else uint32), (Stage((Store(1, out, s_.value, full=False),), (d,)),), FIRST_SLOT + 2)
+                for d, s_ in zip(reduces, stores, strict=True) if d.dtype is d.value.dtype or d.kind.startswith("arg")]  # fmt: skip
+    for kernel in kernels:
+        for n in REDUCED if kernel is kernels[0] else (33, 4097, 12_345):
+            for n_rows in (1, 3, 70) if n < 100 else (1, 2):
+                for wild in (False, True) if dtype.rank == 2 else (True,):
+                    rng = np.random.default_rng(n)
+                    data = contents(rng, dtype, n * n_rows, wild, clean=False)
+                    outs = [np.zeros(n_rows, d.numpy) for d in kernel.buffers[1:]]
+                    sizes = [n_rows, n] if form == "row" else [n, n_rows]
+                    check(Case(kernel, [n, n_rows], [data, *outs], sizes, {}))
+
+
+@pytest.mark.parametrize("dtype", [d for d in ALL if d is not bool_], ids=str)
+def test_side_sums_agree(dtype):
+    rows, n = Slot(FIRST_SLOT), Slot(FIRST_SLOT + 1)
+    x = Expr("load", dtype, (), Load(0, Index(0, ((0, n), (1, 1)))))
+    kernel = Kernel("row", (Axis(rows, False), Axis(n, True)), (dtype, dtype), (Stage((), (), (Side(1, Index(0, ((1, 1),)), x),)),), FIRST_SLOT + 2)
+    for sizes in [(1, 5), (63, 40), (65, 3), (4096, 2), (4097, 33), (9000, 1)]:
+        data = contents(np.random.default_rng(0), dtype, math.prod(sizes), False, clean=False)
+        check(Case(kernel, list(sizes), [data, np.zeros(sizes[1], dtype.numpy)], list(sizes), {}))
+
+
+# -- random kernels -----------------------------------------------------------------------------------------------------
 
 
 def drawn(form: str, functions: bool = False):

@@ -129,7 +129,7 @@ def test_training_loop_replays():
     before = None
     for i, rate in enumerate(rates):
         batch = x if i != 19 else x[:2]
-        grad = mx.grad(lambda w: ((batch @ w.T - 1.0) ** 2).mean())(w)  # noqa: B023
+        grad = mx.grad(lambda w: ((batch @ w.T - 1.0) ** 2).mean())(w)
         w = w - rate * grad
         mx.eval(w)
         if i == 2:

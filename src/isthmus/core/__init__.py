@@ -57,7 +57,6 @@ from isthmus.graph.limits import can_cast, finfo, iinfo, isdtype, result_type
 from isthmus.graph.show import PrintOptions, get_printoptions, printoptions, set_printoptions
 from isthmus.methods import device_info, get_array_buffer_size
 from isthmus.ops.contract import addmm, inner, kron, matmul, outer, tensordot, vecdot
-from isthmus.ops.einsum import einsum, einsum_path
 from isthmus.ops.convert import asarray, from_dlpack
 from isthmus.ops.create import (
     arange,
@@ -76,6 +75,7 @@ from isthmus.ops.create import (
     zeros,
     zeros_like,
 )
+from isthmus.ops.einsum import einsum, einsum_path
 from isthmus.ops.elementwise import (
     abs,
     acos,
@@ -223,9 +223,6 @@ from isthmus.ops.reduce import (
     sum,
     var,
 )
-from isthmus.transforms.jvp import jvp
-from isthmus.transforms.vjp import grad, value_and_grad, vjp
-from isthmus.transforms.vmap import vmap
 from isthmus.schedule.api import (
     async_eval,
     clear_cache,
@@ -240,6 +237,9 @@ from isthmus.schedule.api import (
     set_wired_limit,
     synchronize,
 )
+from isthmus.transforms.jvp import jvp
+from isthmus.transforms.vjp import grad, value_and_grad, vjp
+from isthmus.transforms.vmap import vmap
 
 __version__ = "0.32.4"
 cpu = DeviceType.cpu

@@ -26,7 +26,6 @@ from isthmus.graph.handle import Handle, mypyc_attr
 from isthmus.graph.node import MAP, Node, Op, Sig, intern_sig, make, size_of
 
 
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ElementwiseOp(Op):
     """An op that acts on each place alone.

@@ -49,7 +49,7 @@ class Load(NamedTuple):
     """The payload of a `load` leaf. Where `mask` (a bool expression) is false nothing is read and the value is 0."""
 
     buffer: int
-    index: Index
+    index: Index  # type: ignore[assignment]  # tuple's own index is not used
     mask: Expr | None = None
 
 
@@ -61,7 +61,7 @@ class Store(NamedTuple):
     """
 
     buffer: int
-    index: Index
+    index: Index  # type: ignore[assignment]  # tuple's own index is not used
     value: Expr
     full: bool = True
     combine: str | None = None
@@ -84,7 +84,7 @@ class Side(NamedTuple):
     """A sum of `value` over the parallel axes, stored per place of the reduced axes; `index` uses reduced axes only."""
 
     buffer: int
-    index: Index
+    index: Index  # type: ignore[assignment]  # tuple's own index is not used
     value: Expr
 
 

@@ -102,10 +102,8 @@ class Binding:
 def bind(frame: Frame, values: tuple[int, ...]) -> Binding:
     """The binding to the sizes that `values` were computed from (`Plan.values`)."""
     block = frame.block.copy()
-    k = 0
-    for slot in frame.size_slots:
+    for k, slot in enumerate(frame.size_slots):
         block[slot] = values[k]
-        k += 1
     offset = 0
     slot_offsets: list[int] = []
     for k in range(frame.arena_first, frame.arena_first + frame.n_arena):

@@ -48,7 +48,8 @@ def is_one(size: Poly) -> bool:
 def _aligned(p: PlanNode, k: int) -> tuple[int, ...] | None:
     rule = getattr(p.op, "aligned", None)
     if rule is not None:
-        return rule(p, k)
+        found: tuple[int, ...] | None = rule(p, k)
+        return found
     if hasattr(p.op, "arity"):
         return tuple(range(p.inputs[k].rank)) if p.inputs[k].rank else ()
     return None
@@ -115,7 +116,7 @@ class Fuser:
                 axes = None
             if axes is not None:
                 inner = [-1] * x.inputs[0].rank
-                for ins, outs in rule(x):
+                for ins, outs in rule(x) if rule is not None else ():
                     ins = tuple(a for a in ins if not is_one(x.inputs[0].sizes[a]))
                     outs = tuple(a for a in outs if not is_one(x.sizes[a]))
                     if not ins:
@@ -277,7 +278,7 @@ class Fuser:
             folded = tuple(place[a] for a in p.attrs[0] if place[a] >= 0)
             column = self.is_column(p)
             if not g.reduced:
-                if set(folded) != set(sorted(folded)) or list(folded) != sorted(folded):
+                if list(folded) != sorted(folded):
                     return None
                 last_reduced = (len(g.frame) - 1) in folded
                 if last_reduced == column:

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from isthmus.graph.node import LEAF, Node, leaf, leaf_sig
 
-
 NO_VALUE: Final = (
     "[eval] this array has no value: it belongs to a function that vmap or compile is looking at. Use mx.where in place of "
     "`if` on its values, and do not call eval, item or print inside."

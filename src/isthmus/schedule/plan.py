@@ -24,7 +24,6 @@ from isthmus.schedule.fuse import Fuser
 from isthmus.schedule.lower import Built, Formula, build
 from isthmus.schedule.sizes import PlanNode, plan_nodes
 
-
 CHANGING = 3  # bindings of a plan after which its sizes count as changing
 
 
@@ -413,8 +412,8 @@ class Plan:
             if text[0] == "d":
                 node, k = text[1:].split("_")
                 return f"n[{node}].dyn[{k}]"
-            node, axis = self.where[text]
-            return f"n[{node}].shape[{axis}]"
+            number, axis = self.where[text]
+            return f"n[{number}].shape[{axis}]"
 
         return re.sub(r"\b[sd]\d+(_\d+)?\b", one, poly.text())
 

@@ -45,7 +45,7 @@ def plan_text(plan: Any) -> str:
 
 def times(plan: Any, binding: Any, took: list[float]) -> None:
     """A line a launch with its time (the driver's own call, 0.3 us, included) and units; then the sum."""
-    step_of = {at: step for at, step in zip(plan.step_at, plan.steps, strict=True)}
+    step_of = dict(zip(plan.step_at, plan.steps, strict=True))
     for k, seconds in enumerate(took):
         params, units = binding.program[4 * k + 1], binding.program[4 * k + 2]
         step = step_of.get(params)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.graph.dtype import Dtype
-from isthmus.graph.node import LEAF, LEAF_OP, Node, Op
+from isthmus.graph.node import LEAF, LEAF_OP, Node
 from isthmus.kernel.place import ONE, Poly, name, product
 
 
@@ -19,7 +19,7 @@ class PlanNode:
 
     __slots__ = ("attrs", "dtype", "held", "inputs", "kind", "merged", "number", "op", "rank", "sizes", "stream")
 
-    def __init__(self, number: int, op: Op, attrs: tuple[Any, ...], dtype: Dtype, inputs: tuple[PlanNode, ...], kind: int, stream: Any, rank: int) -> None:
+    def __init__(self, number: int, op: Any, attrs: tuple[Any, ...], dtype: Dtype, inputs: tuple[PlanNode, ...], kind: int, stream: Any, rank: int) -> None:
         self.number = number
         self.op = op
         self.attrs = attrs

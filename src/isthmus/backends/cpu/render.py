@@ -119,7 +119,7 @@ class Rendered:
         """Make the variants that other sizes would choose, for a kernel whose sizes were seen to change."""
 
         def like(parallel: int, reduced: int, last: int) -> tuple[int, ...]:
-            of = {axis: 1 for axis in range(len(sizes))}
+            of = dict.fromkeys(range(len(sizes)), 1)
             if self.parallel:
                 of[self.parallel[0]] = parallel
             if self.reduced:

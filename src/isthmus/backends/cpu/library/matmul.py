@@ -256,10 +256,13 @@ class Product:
         b_stride = max(b_stride, k if self.b_transposed else n, 1)
         if max(k, a_stride, b_stride, n) > _INT32:
             raise ValueError(f"[matmul] {self.dtype} products have dimensions and strides below 2^31; got k {k}, strides {a_stride}, {b_stride}.")
-        # Panels by sizes alone, whole tiles of every OpenBLAS kernel (they divide 96 and 256): the same bits on any number of threads.
+        # Panels by sizes alone, so that bits do not depend on threads: about eight along the longer side, of whole tiles.
         unit_rows, unit_cols = m, n
         if m * n * k >= 1 << 21:
-            unit_rows, unit_cols = (min(m, 384), min(n, 1 << 20)) if m >= n else (min(m, 1 << 20), min(n, 384))
+            if m >= n:
+                unit_rows = min(m, max(64, (m + 255) // 256 * 32))
+            else:
+                unit_cols = min(n, max(64, (n + 255) // 256 * 32))
         row_units, col_units = -(-m // unit_rows), -(-n // unit_cols)
         units = items * row_units * col_units
         grain = max(1, _PIECE // (unit_rows * unit_cols * max(k, 1)))
