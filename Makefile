@@ -22,7 +22,8 @@ test-core: $(VENV)/test.done
 	PYTHONPATH=build/mypyc $(BIN)/python -c "import isthmus; print('compiled by mypyc:', isthmus.stats()['compiled'], isthmus.__file__)"
 	PYTHONPATH=build/mypyc $(BIN)/python -m pytest -o pythonpath= -q -n 2 --durations=0 --durations-min=5 tests/schedule tests/transforms tests/ops tests/graph
 
-test-long: $(VENV)/test.done
+# Also compares with torch, which is too large a download for every test run.
+test-long: $(VENV)/test.done $(VENV)/bench.done
 	$(BIN)/python -m pytest -n 2 -m long
 
 test-pythons:
