@@ -6,9 +6,10 @@ division and conversions, mathlib_parts.py what they share, mathlib_emit.py the 
 constants. Coefficients are minimax fits of our own (benchmarks/mathlib_fit.py).
 
 Conventions: `ax` is |x|; `t = fma(x, c, MAGIC)` leaves round(x c) in the low bits of t, since MAGIC = 1.5 * 2^mantissa;
-a constant written `c[0], c[1], ...` is one real number as a sum of floats of falling size. The comment above a function
-ends with its largest error found, in ulp, for f32 and f64: against float64 over all or a tenth of the 2^32 floats, and
-against 64-bit mantissas (erf, erfinv: mpmath) at random. Which NaN comes out, of the many, is left open.
+a constant written `c[0], c[1], ...` is one real number as a sum of floats of falling size. "Errors" in a function's
+comment are the largest found, in ulp, for f32 and f64: against float64 over a fourteenth of all 2^32 floats, and against
+64-bit mantissas over some millions of float64 (erf, erfinv: thousands, against mpmath). Which of the many NaNs comes out
+is left open.
 """
 
 from __future__ import annotations

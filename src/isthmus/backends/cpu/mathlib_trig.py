@@ -147,6 +147,7 @@ def sin_or_cos(r: V, k: V) -> V:
 
 @define("sin")
 def sin(x: V) -> V:
+    # Errors: 1.57, 1.55.
     ax = absolute(x)
     k, r = quadrant(ax)
     y = sin_or_cos(r, k)
@@ -155,6 +156,7 @@ def sin(x: V) -> V:
 
 @define("cos")
 def cos(x: V) -> V:
+    # Errors: 1.57, 1.54.
     k, r = quadrant(absolute(x))
     return sin_or_cos(r, k + 1)
 
@@ -162,6 +164,7 @@ def cos(x: V) -> V:
 @define("tan")
 def tan(x: V) -> V:
     # sin r / cos r or -cos r / sin r, each in two parts, one division.
+    # Errors: 1.08, 1.05.
     ax = absolute(x)
     k, r, low = quadrant_in_parts(ax)
     z = r * r
@@ -184,6 +187,7 @@ def tan(x: V) -> V:
 
 @define("arctan2", 2)
 def arctan2(y: V, x: V) -> V:
+    # Errors: 1.50, 1.50.
     ax, ay = absolute(x), absolute(y)
     swap, left = ay > ax, x.bits() < 0
     n, d = select(swap, ax, ay), select(swap, ay, ax)
@@ -199,6 +203,7 @@ def arctan2(y: V, x: V) -> V:
 @define("arctan")
 def arctan(x: V) -> V:
     # pi/2 - arctan(1 / x) above 1; x + x^3 P(x^2) below.
+    # Errors: 1.34, 1.51.
     ax = absolute(x)
     swap = ax > 1.0
     a = odd_series(select(swap, 1.0, ax) / select(swap, ax, 1.0), "atan")
@@ -217,6 +222,7 @@ def arcsin_parts(ax: V) -> tuple[V, V, V]:
 @define("arcsin")
 def arcsin(x: V) -> V:
     # arcsin s, or pi/2 - 2 s - 2 (arcsin s - s), the first difference in two parts.
+    # Errors: 1.17, 1.08.
     big, s, rest = arcsin_parts(absolute(x))
     high, low = PI[x.ty][:2]
     d = fma(s, -2.0, high / 2)
@@ -227,6 +233,7 @@ def arcsin(x: V) -> V:
 @define("arccos")
 def arccos(x: V) -> V:
     # pi/2 - arcsin x, or 2 arcsin s, or pi - 2 arcsin s.
+    # Errors: 1.13, 1.12.
     big, s, rest = arcsin_parts(absolute(x))
     high, low = PI[x.ty][:2]
     a = s + rest
