@@ -18,6 +18,7 @@ from isthmus.graph.node import TRACE, VIEW, Node, leaf_sig
 from isthmus.schedule.bind import Binding
 from isthmus.schedule.check import check_indices
 from isthmus.schedule.order import Ordered, order
+from isthmus.schedule.show import plan_made, times
 
 LIMIT: Final = 8192  # nodes of one plan; longer graphs are evaluated in parts
 SHOW_TIME: Final = "time" in os.environ.get("ISTHMUS_SHOW", "")
@@ -176,8 +177,6 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
 
 def run_timed(plan: Any, b: Binding) -> None:
     """Runs entry after entry and prints how long each took."""
-    from isthmus.schedule.show import times
-
     took: list[float] = []
     for k in range(b.n_entries):
         start = time.perf_counter()
@@ -220,7 +219,6 @@ def plan_for(family: Family, ordered: Ordered, requested: list[Node], donate: bo
 
 
 def make_plan(ordered: Ordered, held: int, requested: list[Node], donate: bool) -> Any:
-    from isthmus.schedule import show
     from isthmus.schedule.plan import Plan
 
     start = time.perf_counter()
@@ -229,7 +227,7 @@ def make_plan(ordered: Ordered, held: int, requested: list[Node], donate: bool) 
     plan = Plan(ordered.nodes, held, asked, donate)
     counters.plans += 1
     counters.plan_seconds += time.perf_counter() - start
-    show.plan_made(plan)
+    plan_made(plan)
     return plan
 
 
