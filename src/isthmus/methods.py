@@ -333,12 +333,3 @@ def device_info(d: Any = None) -> dict[str, Any]:
     except OSError:
         pass
     return {"architecture": platform.machine(), "device_name": name, "memory_size": cpu_memory.get_memory_limit()}
-
-
-def get_array_buffer_size(a: array) -> int:
-    """The bytes of the memory behind an array, which is evaluated."""
-    eval(a)
-    node = a._node
-    while node.buffer is None and node.inputs:
-        node = node.inputs[0]
-    return 0 if node.buffer is None else int(node.buffer.nbytes)

@@ -204,3 +204,14 @@ def test_flickering_handles_make_few_plans():
         mx.eval(total)
         assert total.tolist() == [8.25] * 4
     assert counters("plans")[0] - start <= 12
+
+
+def test_buffer_size_counts_each_buffer_once():
+    x, y = mx.ones((100,)), mx.ones((32,))
+    mx.eval(x, y)
+    one = mx.get_array_buffer_size(x)
+    assert 400 <= one <= 512
+    assert mx.get_array_buffer_size({"a": [x, x.T]}, x) == one
+    assert mx.get_array_buffer_size(x, y) == one + mx.get_array_buffer_size(y)
+    with pytest.raises(RuntimeError, match="evaluated"):
+        mx.get_array_buffer_size(x + 1)

@@ -55,7 +55,7 @@ from isthmus.graph.dtype import (
 )
 from isthmus.graph.limits import can_cast, finfo, iinfo, isdtype, result_type
 from isthmus.graph.show import PrintOptions, get_printoptions, printoptions, set_printoptions
-from isthmus.methods import device_info, get_array_buffer_size
+from isthmus.methods import device_info
 from isthmus.ops.contract import addmm, inner, kron, matmul, outer, tensordot, vecdot
 from isthmus.ops.convert import asarray, from_dlpack
 from isthmus.ops.create import (
@@ -228,6 +228,7 @@ from isthmus.schedule.api import (
     clear_cache,
     eval,
     get_active_memory,
+    get_array_buffer_size,
     get_cache_memory,
     get_memory_limit,
     get_peak_memory,

@@ -12,7 +12,7 @@ from isthmus.graph.array import array, node_of
 from isthmus.graph.device import Device, Stream
 from isthmus.graph.node import Node
 from isthmus.schedule import worker
-from isthmus.schedule.run import checks, counters, lock, plans, variant_count
+from isthmus.schedule.run import checks, counters, is_ready, lock, plans, variant_count
 
 
 def _nodes(trees: tuple[Any, ...]) -> list[Node]:
@@ -64,6 +64,25 @@ def synchronize(stream: Stream | Device | None = None) -> None:
 def get_active_memory() -> int:
     """Bytes in use by arrays and plans."""
     return cpu_memory.active_bytes()
+
+
+def get_array_buffer_size(*args: Any) -> int:
+    """Bytes of the buffers behind evaluated arrays, each buffer once.
+
+    Args:
+        args: Arrays, or trees of arrays; other leaves are passed over.
+
+    Raises:
+        RuntimeError: an array is not evaluated.
+    """
+    found: dict[int, int] = {}
+    for node in _nodes(args):
+        if not is_ready(node):
+            raise RuntimeError("[get_array_buffer_size] arrays must be evaluated before the size of their buffers is asked for.")
+        while node.buffer is None:
+            node = node.inputs[0]
+        found[id(node.buffer)] = len(node.buffer) if isinstance(node.buffer, bytes) else node.buffer.block_bytes
+    return sum(found.values())
 
 
 def get_peak_memory() -> int:
