@@ -581,7 +581,7 @@ def logsumexp(a: ArrayLike, /, axis: Axes = None, keepdims: bool = False, *, str
     if not axes:
         return wrap(cast_node(wide, to_floating(x.sig.dtype), at))
     top = wrap(_top(wide, axes, at))
-    top = e.where(e.isfinite(top), top, e.where(e.isnan(top), top, 0))  # an infinite maximum speaks for itself
+    top = e.where(e.isinf(top), 0, top)  # an infinite maximum speaks for itself
     shifted = wrap(wide) - wrap(spread_node(top._node, x.shape, axes, at))
     out = e.log(wrap(sum_node(e.exp(shifted)._node, axes, at))) + top
     return _finished(cast_node(out._node, to_floating(x.sig.dtype), at), x.shape, axes, keepdims, at)

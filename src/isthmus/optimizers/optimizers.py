@@ -153,23 +153,22 @@ class Optimizer:
                 self.init_single(parameter, own)
 
     def _apply_tree(self, gradients: Tree, parameters: Tree, state: Any) -> Tree:
+        apply = self.apply_single
+        out: list[Any] = []
+        for key, gradient in gradients.items() if isinstance(gradients, dict) else enumerate(gradients):
+            try:
+                parameter = parameters[key]
+                own = state[key]
+            except (KeyError, IndexError):
+                raise KeyError(
+                    f"[apply_gradients] there is a gradient at {key!r}, but no parameter or no state: the first update, "
+                    "or init, must see all parameters that later get a gradient."
+                ) from None
+            branch = isinstance(gradient, (dict, list, tuple))
+            out.append(self._apply_tree(gradient, parameter, own) if branch else apply(gradient, parameter, own))
         if isinstance(gradients, dict):
-            return {k: self._apply_at(k, g, parameters, state) for k, g in gradients.items()}
-        items = [self._apply_at(i, g, parameters, state) for i, g in enumerate(gradients)]
-        return items if isinstance(gradients, list) else tuple(items)
-
-    def _apply_at(self, key: Any, gradient: Any, parameters: Tree, state: Any) -> Any:
-        try:
-            parameter = parameters[key]
-            own = state[key]
-        except (KeyError, IndexError):
-            raise KeyError(
-                f"[apply_gradients] there is a gradient at {key!r}, but no parameter or no state: the first update, "
-                "or init, must see all parameters that later get a gradient."
-            ) from None
-        if isinstance(gradient, (dict, list, tuple)):
-            return self._apply_tree(gradient, parameter, own)
-        return self.apply_single(gradient, parameter, own)
+            return dict(zip(gradients, out, strict=True))
+        return out if isinstance(gradients, list) else tuple(out)
 
 
 class MultiOptimizer(Optimizer):

@@ -406,7 +406,7 @@ class Emitter:
                 return scope[key]  # type: ignore[no-any-return]
         total = self.number(index.offset)
         for axis, stride in index.terms:
-            if axis != self.vector_axis:
+            if axis != self.vector_axis and stride != 0:
                 total = self.i64("add", total, self.i64("mul", self.axes[axis], self.number(stride)))
         varying: list[tuple[Value, str]] = []
         for e, stride in index.values:

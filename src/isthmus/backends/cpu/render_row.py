@@ -23,6 +23,7 @@ CELL = 16  # bytes of a partial result: 8 of value, 4 of index
 def kept_nodes(graph: Graph) -> list[tuple[int, int]]:
     """`(stage, node)`: what is worth keeping for a later stage, and the stage that computes it first."""
     reduced = {k for k, axis in enumerate(graph.kernel.axes) if axis.reduced}
+    last = max(reduced)  # what does not vary along it is made once a segment, where there is no place of its own to keep it at
 
     def once(k: int) -> bool:
         return not graph.nodes[k].deps & reduced
@@ -36,7 +37,7 @@ def kept_nodes(graph: Graph) -> list[tuple[int, int]]:
         seen = {a for k in fresh for a in graph.nodes[k].args} | set(wanted)
         for k in sorted(seen):
             dtype = graph.nodes[k].dtype
-            if k in first and first[k] < t and k not in kept and not once(k) and dtype is not bool_ and dtype is not complex64:
+            if k in first and first[k] < t and k not in kept and last in graph.nodes[k].deps and dtype is not bool_ and dtype is not complex64:
                 if graph.cost(graph.needed([k], lambda a: once(a) or a in kept)) >= KEEP_COST:
                     kept[k] = first[k]
         for k in fresh:
