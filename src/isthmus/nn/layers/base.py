@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import isthmus.core as mx
+from isthmus.nn.walk import arrays_of
 from isthmus.utils import tree_flatten, tree_unflatten
 
 __all__ = ["Module"]
@@ -167,11 +168,11 @@ class Module(dict[str, Any]):
 
     def parameters(self) -> dict[str, Any]:
         """All arrays of the module and of the modules in it, as a tree of dicts and lists."""
-        return self.filter_and_map(self.valid_parameter_filter)
+        return arrays_of(self, Module, False)
 
     def trainable_parameters(self) -> dict[str, Any]:
         """All arrays that are not frozen, as a tree of dicts and lists."""
-        return self.filter_and_map(self.trainable_parameter_filter)
+        return arrays_of(self, Module, True)
 
     def children(self) -> dict[str, Any]:
         """The modules directly in this one."""
