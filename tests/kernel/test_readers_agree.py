@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, currently_in_test_context, given, note, settings
 from hypothesis import strategies as st
 
-from isthmus.graph.dtype import ALL, Dtype, bool_, complex64, float32, float64, int32, int64, uint32
+from isthmus.graph.dtype import ALL, Dtype, bfloat16, bool_, complex64, float32, float64, int8, int32, int64, uint32
 from isthmus.kernel import scalar as s
 from isthmus.kernel.interpret import interpret
 from isthmus.kernel.loops import Axis, Index, Kernel, Load, Reduce, Side, Slot, Stage, Store
@@ -603,6 +603,38 @@ def test_side_sums_agree(dtype):
     for sizes in [(1, 5), (63, 40), (65, 3), (4096, 2), (4097, 33), (9000, 1)]:
         data = contents(np.random.default_rng(0), dtype, math.prod(sizes), False, clean=False)
         check(Case(kernel, list(sizes), [data, np.zeros(sizes[1], dtype.numpy)], list(sizes), {}))
+
+
+# -- faults met once ---------------------------------------------------------------------------------------------------
+
+
+def test_an_axis_may_be_read_with_a_literal_stride_of_zero():
+    x = Expr("load", float32, (), Load(0, Index(0, ((0, 0),))))
+    line = Index(0, ((0, 5), (1, 1)))
+    kernel = Kernel("map", (Axis(3, False), Axis(5, False)), (float32, float32), (Stage((Store(1, line, x),)),), FIRST_SLOT)
+    check(Case(kernel, [], [np.ones(1, np.float32), np.zeros(15, np.float32)], [3, 5], {}))
+
+
+def test_what_varies_only_along_an_outer_reduced_axis_is_right_in_later_stages():
+    """Such a value was kept for later stages, and read back where it had no place."""
+    x = Expr("load", float32, (), Load(0, Index(0, ((0, 1),))))
+    y = s.exp(s.div(x, x))
+    stages = (
+        Stage((), (Reduce(0, "sum", y, float32),)),
+        Stage((Store(1, Index(0, ((0, 5), (1, 1))), s.sub(y, Expr("row", float32, (), 0))),), (Reduce(1, "sum", s.mul(y, y), float32),)),
+    )
+    kernel = Kernel("row", (Axis(7, True), Axis(5, True)), (float32, float32), stages, FIRST_SLOT)
+    check(Case(kernel, [], [np.arange(1, 8, dtype=np.float32), np.zeros(35, np.float32)], [7, 5], {1: (8, 8)}))
+
+
+@pytest.mark.parametrize("dtype", [bfloat16, int8], ids=str)
+def test_the_last_lane_of_a_row_of_known_length_is_no_wider_than_its_value(dtype):
+    """LLVM 22.1 stored 32 bits of it, had it known that it is one lane: llvm-project#179489."""
+    x = s.cast(Expr("load", float32, (), Load(0, Index(0, ()))), dtype)
+    for n in (1, 17, 33, 65):
+        for form, axes, at in (("row", (Axis(n, True),), Index(0, ((0, 1),))), ("map", (Axis(n, False),), Index(0, ((0, 1),)))):
+            kernel = Kernel(form, axes, (float32, dtype), (Stage((Store(1, at, x),)),), FIRST_SLOT)
+            check(Case(kernel, [], [np.full(1, 3.5, np.float32), np.zeros(n, dtype.numpy)], [n], {}))
 
 
 # -- random kernels -----------------------------------------------------------------------------------------------------

@@ -188,6 +188,7 @@ class Emitter:
         self.saved_at = "0"
         self.slots = [self.op(f"load i64, ptr {self.op(f'getelementptr i64, ptr %p, i64 {k}')}") for k in range(self.kernel.n_slots + 1 + n_extra)]
         self.pointers = [self.op(f"inttoptr i64 {self.slots[k]} to ptr") for k in range(len(self.kernel.buffers))]
+        self.sizes = [self.slots[axis.size.number] if isinstance(axis.size, Slot) else self.hidden(axis.size) for axis in self.kernel.axes]
 
     # -- text
 
@@ -284,7 +285,17 @@ class Emitter:
         return self.slots[x.number] if isinstance(x, Slot) else str(x)
 
     def size(self, axis: int) -> str:
-        return self.number(self.kernel.axes[axis].size)
+        return self.sizes[axis]
+
+    def hidden(self, x: int) -> str:
+        """A number that LLVM does not see through.
+
+        Else the mask of a row's last lane may be known, and LLVM 22.1 then stores all 32 bits of a value that was cut to
+        16 or 8 (llvm-project#179489): past the end of a buffer.
+        """
+        cell = self.variable("i64")
+        self.do(f"store volatile i64 {x}, ptr {cell}")
+        return self.op(f"load volatile i64, ptr {cell}")
 
     def product(self, axes: Iterable[int]) -> str:
         total = "1"
