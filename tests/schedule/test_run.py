@@ -215,3 +215,13 @@ def test_buffer_size_counts_each_buffer_once():
     assert mx.get_array_buffer_size(x, y) == one + mx.get_array_buffer_size(y)
     with pytest.raises(RuntimeError, match="evaluated"):
         mx.get_array_buffer_size(x + 1)
+
+
+def test_what_is_read_at_many_places_is_stored_in_time():
+    """Each step reads the one before at two places: written out in full that would be 2**40 reads, of constants too."""
+    for x in (mx.arange(200).astype(mx.float32), mx.random.uniform(shape=(200,), key=mx.random.key(0))):
+        want = np.array(x, dtype=np.float64)
+        for _ in range(40):
+            x = (x[1:] + x[:-1]) * 0.5
+            want = (want[1:] + want[:-1]) * 0.5
+        np.testing.assert_allclose(np.array(x), want, rtol=1e-4)

@@ -85,7 +85,8 @@ class Fuser:
                 if p.kind == MAP:
                     self.recipe[p.number] = min(1 << 20, getattr(p.op, "weight", 1) + sum(self.recipe.get(x.number, 0) for x in p.inputs))
                 bases = [self.path(p, k) for k in range(len(p.inputs))]
-                if p.kind == MAP and below < MAX_DEPTH and all(b.number in self.free for b, _ in bases):
+                little = below < MAX_DEPTH and self.recipe.get(p.number, 0) <= MAX_RECIPE
+                if p.kind == MAP and little and all(b.number in self.free for b, _ in bases):
                     self.free.add(p.number)
                     depth[p.number] = below + 1
                     continue
@@ -266,7 +267,7 @@ class Fuser:
                         break
                 else:
                     return None
-        if any(g.stages[base.number] or self.recipe.get(base.number, 0) > 4 * MAX_OPS for base in away):
+        if any(g.stages[base.number] or self.recipe.get(base.number, 0) > MAX_RECIPE for base in away):
             return None
         used = {a for a in place if a >= 0}
         everything = set(range(len(g.frame)))
