@@ -568,7 +568,9 @@ def test_each_reduction_agrees(form, dtype):
     if form == "row":
         axes, at, out = (Axis(row_slot, False), Axis(n_slot, True)), Index(0, ((0, n_slot), (1, 1))), Index(0, ((0, 1),))
     else:
-        axes, at, out = (Axis(n_slot, True), Axis(row_slot, False)), Index(0, ((0, row_slot), (1, 1))), Index(0, ((1, 1),))
+        outer, apart = Slot(FIRST_SLOT + 2), Slot(FIRST_SLOT + 3)
+        axes = (Axis(outer, False), Axis(n_slot, True), Axis(row_slot, False))
+        at, out = Index(0, ((0, apart), (1, row_slot), (2, 1))), Index(0, ((0, row_slot), (2, 1)))
     x = Expr("load", dtype, (), Load(0, at))
     y = s.cast(comparable(x), dtype)
     kinds = [("max", y, dtype), ("min", y, dtype), ("argmax", y, uint32), ("argmin", y, uint32)]
@@ -581,18 +583,18 @@ def test_each_reduction_agrees(form, dtype):
         leaf = Expr("row", result, (), number)
         stores.append(Store(len(dtypes), out, no_minus_zero(leaf) if kind in ("max", "min") else leaf, full=False))
         dtypes.append(result)
-    kernels = [Kernel(form, axes, tuple(dtypes), (Stage(tuple(stores), tuple(reduces)),), FIRST_SLOT + 2)]
-    kernels += [Kernel(form, axes, (dtype, d.value.dtype if not d.kind.startswith("arg") else uint32), (Stage((Store(1, out, s_.value, full=False),), (d,)),), FIRST_SLOT + 2)
-                for d, s_ in zip(reduces, stores, strict=True) if d.dtype is d.value.dtype or d.kind.startswith("arg")]  # fmt: skip
+    kernels = [Kernel(form, axes, tuple(dtypes), (Stage(tuple(stores), tuple(reduces)),), FIRST_SLOT + 4)]
+    for r, kept in zip(reduces, stores, strict=True):
+        alone = Stage((Store(1, out, kept.value, full=False),), (r,))
+        kernels.append(Kernel(form, axes, (dtype, kept.value.dtype), (Stage((), (r._replace(number=99),)), alone) if r.number == 0 else (alone,), FIRST_SLOT + 4))
     for kernel in kernels:
         for n in REDUCED if kernel is kernels[0] else (33, 4097, 12_345):
-            for n_rows in (1, 3, 70) if n < 100 else (1, 2):
+            for outer, n_rows in [(1, 1), (1, 3), (1, 70)] if n < 100 else [(1, 1), (1, 2)] if form == "row" else [(1, 1), (1, 2), (9, 2)]:
                 for wild in (False, True) if dtype.rank == 2 else (True,):
-                    rng = np.random.default_rng(n)
-                    data = contents(rng, dtype, n * n_rows, wild, clean=False)
-                    outs = [np.zeros(n_rows, d.numpy) for d in kernel.buffers[1:]]
-                    sizes = [n_rows, n] if form == "row" else [n, n_rows]
-                    check(Case(kernel, [n, n_rows], [data, *outs], sizes, {}))
+                    data = contents(np.random.default_rng(n), dtype, n * n_rows * outer, wild, clean=False)
+                    outs = [np.zeros(n_rows * outer, d.numpy) for d in kernel.buffers[1:]]
+                    sizes = [n_rows, n] if form == "row" else [outer, n, n_rows]
+                    check(Case(kernel, [n, n_rows, outer, n * n_rows], [data, *outs], sizes, {}))
 
 
 @pytest.mark.parametrize("dtype", [d for d in ALL if d is not bool_], ids=str)

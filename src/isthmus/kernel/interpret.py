@@ -315,10 +315,10 @@ def _exact(rows: Array, kind: str, dtype: Dtype) -> Array:
         return result
     if dtype.rank == 3:
         join = _joined(kind, dtype)
-        total = np.full(len(rows), _identity(kind, dtype), dtype.numpy)
-        for step in rows.T:
-            total = join(total, step)
-        return total
+        rows = np.column_stack([np.full(len(rows), _identity(kind, dtype), dtype.numpy), rows])
+        while (n := rows.shape[1]) > 1:
+            rows = np.concatenate([join(rows[:, : n // 2], rows[:, n // 2 : n // 2 * 2]), rows[:, n // 2 * 2 :]], axis=1)
+        return rows[:, 0]
     function = np.maximum if kind == "max" else np.minimum
     result = function.reduce(rows, axis=1, initial=_identity(kind, dtype), dtype=dtype.numpy)
     return result
