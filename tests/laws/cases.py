@@ -1,4 +1,4 @@
-"""One row an op: what it is in NumPy's float64, where it is tried, and how far it may be off. tests/test_laws.py runs the laws over it."""
+"""One row an op: what it is in NumPy's float64, where it is tried, and how far it may be off. test_laws.py runs the laws over it."""
 
 from __future__ import annotations
 

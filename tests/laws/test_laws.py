@@ -1,4 +1,4 @@
-"""The laws, each over every row of tests/cases.py: value, jvp, vjp, vmap, and that fusion and held values change no bit."""
+"""The laws, each over every row of tests/laws/cases.py: value, jvp, vjp, vmap, and that fusion and held values change no bit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import isthmus.core as mx
-from tests.cases import CASES, Case
+from tests.laws.cases import CASES, Case
 
 SMOOTH = [c for c in CASES if c.smooth]
 
