@@ -607,6 +607,32 @@ def test_side_sums_agree(dtype):
         check(Case(kernel, list(sizes), [data, np.zeros(sizes[1], dtype.numpy)], list(sizes), {}))
 
 
+# -- memory that is read and written ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 5, 100])
+def test_everything_is_read_before_anything_is_written(n):
+    """a, b = b, a + b in place, in each form."""
+    for form, axes, at in [
+        ("map", (Axis(n, False),), Index(0, ((0, 1),))),
+        ("row", (Axis(2, False), Axis(n, True)), Index(0, ((0, n), (1, 1)))),
+        ("column", (Axis(n, True), Axis(2, False)), Index(0, ((0, 2), (1, 1)))),
+    ]:
+        a, b = (Expr("load", float32, (), Load(k, at)) for k in (0, 1))
+        reduces = () if form == "map" else (Reduce(0, "sum", s.mul(a, b), float32),)
+        once = () if form == "map" else (Store(2, Index(0, ((0 if form == "row" else 1, 1),)), Expr("row", float32, (), 0), full=False),)
+        stage = Stage((Store(0, at, b), Store(1, at, s.add(a, b)), *once), reduces)
+        sizes = [n] if form == "map" else [2, n] if form == "row" else [n, 2]
+        data = [np.arange(2 * n, dtype=np.float32), np.arange(2 * n, dtype=np.float32) * 10, np.zeros(2, np.float32)]
+        check(Case(Kernel(form, axes, (float32,) * 3, (stage,), FIRST_SLOT), [], data, sizes, {}))
+
+
+def test_a_scatter_reads_what_it_wrote_at_earlier_places():
+    running = s.add(Expr("load", int32, (), Load(0, Index(0, ((0, 1),)))), Expr("load", int32, (), Load(1, Index(0, ((0, 1),)))))
+    kernel = Kernel("scatter", (Axis(40, False),), (int32, int32), (Stage((Store(0, Index(1, ((0, 1),)), running),)),), FIRST_SLOT)
+    check(Case(kernel, [], [np.zeros(41, np.int32), np.arange(40, dtype=np.int32)], [40], {}))
+
+
 # -- faults met once ---------------------------------------------------------------------------------------------------
 
 
