@@ -34,7 +34,7 @@ PRIMITIVES: dict[str, str] = {
     "neg abs": "integers wrap",
     "min max": "NaN if either is NaN; min(-0.0, 0.0) may give either",
     "idiv imod": "integers: floor division (x // 0 = 0), modulus with the sign of the divisor (x % 0 = x)",
-    "ipow": "integers: wraps; negative exponents as the exact value truncated (0 but for base 1, -1)",
+    "ipow": "integers: wraps; negative exponents give 0, whatever the base",
     "and or xor not": "bits of integers, or bool",
     "shl shr": "shift counts at or above the width give 0 (shr of negative: -1); shr keeps the sign of signed types",
     "eq ne lt le gt ge": "-> bool; false beside NaN but for ne",
