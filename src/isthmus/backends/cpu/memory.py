@@ -45,6 +45,8 @@ class Buffer:
         if not size:
             return
         pool = _pool
+        if pool is None:
+            return  # the interpreter is ending, and has taken the module's names away
         pool.free[size].append(self.ptr)
         pool.active -= size
         pool.cached += size
