@@ -1,4 +1,4 @@
-"""Element-wise ops: values at awkward places, dtypes, errors. The laws run over every op in tests/cases.py."""
+"""Element-wise ops: values at awkward places, dtypes, errors. The laws run over every op in tests/laws/cases.py."""
 
 import math
 
