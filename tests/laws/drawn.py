@@ -32,7 +32,7 @@ def draw(case: Case, shapes: Shapes, dtype: str, extra: object = "") -> Values:
     (low, high), to = case.domain, host_dtype(dtype)
     out = []
     for shape in shapes:
-        if to == bool:
+        if to.kind == "b":
             values: Any = rng.random(shape) < 0.5
         elif to.kind in "iu":
             values = rng.integers(max(int(np.ceil(low)), 0 if to.kind == "u" else -128), min(int(high), 127) + 1, shape)

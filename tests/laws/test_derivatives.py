@@ -9,7 +9,7 @@ import pytest
 
 import isthmus.core as mx
 from tests.laws.cases import CASES, Case
-from tests.laws.drawn import Values, arrays, array, call, check, draw, expected, numbers, rng_of, size_of_terms, tolerance
+from tests.laws.drawn import Values, array, arrays, call, check, draw, numbers, rng_of, size_of_terms, tolerance
 
 SMOOTH = [c for c in CASES if c.smooth]
 STEP = 1e-6
@@ -57,7 +57,7 @@ def test_vjp_is_the_transpose_of_jvp(case: Case):
         for shapes in case.shapes:
             values = draw(case, shapes, dtype)
             xs, ts = arrays(values), arrays(directions(case, values, "t"))
-            f = lambda *xs: call(case, xs)  # noqa: E731
+            f = lambda *xs: call(case, xs)
             ys, ty = mx.jvp(f, xs, ts)
             cts = arrays(directions(case, [np.array(y) for y in ys], "ct"))
             again, back = mx.vjp(f, xs, cts)
