@@ -72,6 +72,8 @@ def cross_entropy(
             f"that shape, or for indices of classes that shape without axis {axis}."
         )
     if as_probabilities:
+        # From the largest logit on, as MLX's: it shows where targets do not sum to 1, and in the gradient by targets.
+        logits = logits - mx.stop_gradient(mx.max(logits, axis=axis, keepdims=True))
         # A class of probability 0 adds nothing, also where its logit is -inf.
         score = mx.sum(mx.where(targets == 0, 0, logits * targets), axis=axis)
     else:

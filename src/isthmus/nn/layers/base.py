@@ -312,13 +312,13 @@ class Module(dict[str, Any]):
         Args:
             recurse: Also in the modules within this one.
             keys: Only parameters of this name, or of these names.
-            strict: Refuse a name that a module lacks.
+            strict: Refuse a name that the module lacks; with ``recurse``, that no module within it has either.
 
         Returns:
             The module.
 
         Raises:
-            KeyError: ``strict``, and a module has no member of a name given.
+            KeyError: ``strict``, and there is no member of a name given.
 
         Example:
             >>> model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
@@ -333,8 +333,9 @@ class Module(dict[str, Any]):
                 )
                 module._no_grad.update(name for name, _ in tree_flatten(own))
             else:
-                module._no_grad.update(_members(module, keys, strict, "freeze"))
+                module._no_grad.update(names)
 
+        names = self._names(keys, recurse, strict, "freeze")
         return self._each(freeze_one, recurse)
 
     def unfreeze(
@@ -352,9 +353,20 @@ class Module(dict[str, Any]):
             if keys is None:
                 module._no_grad.clear()
             else:
-                module._no_grad.difference_update(_members(module, keys, strict, "unfreeze"))
+                module._no_grad.difference_update(names)
 
+        names = self._names(keys, recurse, strict, "unfreeze")
         return self._each(unfreeze_one, recurse)
+
+    def _names(self, keys: str | list[str] | None, recurse: bool, strict: bool, caller: str) -> list[str]:
+        """``keys`` as a list; strictly, each must be a member here or, with ``recurse``, of some module within."""
+        names = [keys] if isinstance(keys, str) else list(keys or ())
+        if strict:
+            modules = self.modules() if recurse else [self]
+            for name in names:
+                if not any(name in module for module in modules):
+                    raise KeyError(f"[{caller}] Module doesn't contain member {name}{_known(self)}.")
+        return names
 
     def _each(self, fn: Callable[[str, "Module"], None], recurse: bool) -> "Module":
         if recurse:
@@ -416,6 +428,8 @@ def _update(dst: Any, src: Any, strict: bool, place: str) -> None:
             old = dst.get(k)
             if isinstance(old, mx.array):
                 if strict and not isinstance(new, mx.array):
+                    if _is_hole(new) and not isinstance(dst, Module):
+                        continue
                     raise _not_a(new, "an array", f"{place}{k}", "update")
                 dst[k] = new
             elif old is not None:
@@ -432,11 +446,13 @@ def _update(dst: Any, src: Any, strict: bool, place: str) -> None:
                 break
             if isinstance(dst[i], mx.array):
                 if strict and not isinstance(new, mx.array):
+                    if _is_hole(new):
+                        continue
                     raise _not_a(new, "an array", f"{place}{i}", "update")
                 dst[i] = new
             else:
                 _update(dst[i], new, strict, f"{place}{i}.")
-    elif strict:
+    elif strict and not _is_hole(src):
         raise _not_a(src, f"a {_tree_kind(dst)}", place.rstrip("."), "update")
 
 
@@ -446,7 +462,7 @@ def _update_modules(dst: Any, src: Any, strict: bool, place: str) -> None:
         places: Any = src.items()
     elif isinstance(src, list) and isinstance(dst, list):
         places = enumerate(src)
-    elif strict and not (isinstance(src, (dict, list)) and not src):  # children() leaves {} for what is no module
+    elif strict and not _is_hole(src):
         raise _not_a(src, "a module", place.rstrip("."), "update_modules")
     else:
         return
@@ -466,15 +482,6 @@ def _update_modules(dst: Any, src: Any, strict: bool, place: str) -> None:
                 )
         else:
             _update_modules(dst[k], new, strict, f"{place}{k}.")
-
-
-def _members(module: Module, keys: str | list[str], strict: bool, caller: str) -> list[str]:
-    keys = [keys] if isinstance(keys, str) else list(keys)
-    if strict:
-        for key in keys:
-            if key not in module:
-                raise KeyError(f"[{caller}] Module doesn't contain member {key}{_known(module)}.")
-    return keys
 
 
 def _check_weights(own: dict[str, mx.array], given: dict[str, Any]) -> None:
@@ -497,6 +504,11 @@ def _check_weights(own: dict[str, mx.array], given: dict[str, Any]) -> None:
             raise ValueError(
                 f"[load_weights] Expected shape {array.shape} but received shape {new.shape} for parameter {name}."
             )
+
+
+def _is_hole(value: Any) -> bool:
+    """Whether this is what filter_and_map leaves, in a list or dict, in the place of what it does not keep."""
+    return isinstance(value, (dict, list)) and not value
 
 
 def _listed(names: list[str]) -> str:

@@ -29,7 +29,7 @@ class Dropout(Module):
             return x
         keep = 1 - self._p
         mask = mx.random.bernoulli(keep, self._mask_shape(x))
-        return (1 / keep) * mask * x
+        return (mask * x) * (1 / keep)
 
     def _mask_shape(self, x: mx.array) -> tuple[int, ...]:
         return x.shape

@@ -16,11 +16,15 @@ class LayerNorm(Module):
         affine: Whether there is a weight.
         bias: Whether there is also a bias.
 
+    Raises:
+        ValueError: ``eps`` is not positive.
+
     Source: Ba, Kiros and Hinton (2016), arXiv:1607.06450.
     """
 
     def __init__(self, dims: int, eps: float = 1e-5, affine: bool = True, bias: bool = True) -> None:
         super().__init__()
+        _check_eps("LayerNorm", eps)
         if affine:
             self.weight = mx.ones((dims,))
             if bias:
@@ -44,11 +48,15 @@ class RMSNorm(Module):
         dims: D.
         eps: Added to the mean square.
 
+    Raises:
+        ValueError: ``eps`` is not positive.
+
     Source: Zhang and Sennrich (2019), arXiv:1910.07467.
     """
 
     def __init__(self, dims: int, eps: float = 1e-5) -> None:
         super().__init__()
+        _check_eps("RMSNorm", eps)
         self.weight = mx.ones((dims,))
         self.eps = eps
 
@@ -57,6 +65,11 @@ class RMSNorm(Module):
 
     def _extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}"
+
+
+def _check_eps(caller: str, eps: float) -> None:
+    if eps <= 0.0:
+        raise ValueError(f"[{caller}] 'eps' must be positive but got {eps}.")
 
 
 @computed_in_float32
