@@ -201,6 +201,8 @@ def tree_merge(tree_a: Any, tree_b: Any, merge_fn: Callable[[Any, Any], Any] | N
         {'a': 1, 'c': [{'d': 3}], 'b': 2}
     """
     if _is_absent(tree_b) and tree_a is not None:
+        if tree_b is not None and _is_absent(tree_a) and type(tree_a) is not type(tree_b):
+            raise ValueError(f"[tree_merge] an empty {type(tree_a).__name__} meets an empty {type(tree_b).__name__}.")
         return tree_a
     if _is_absent(tree_a):
         return tree_b
@@ -234,7 +236,8 @@ def _plain(node: Any) -> Any:
         return node
     if len(node) == 1 and "" in node and not isinstance(node[""], _Branch):
         return node[""]
-    if not all(k.isdecimal() for k in node):
+    places = {int(k) for k in node if k.isdecimal()}
+    if len(places) < len(node):  # also "1" beside "01"
         return {k: _plain(v) for k, v in node.items()}
     items = {int(k): _plain(v) for k, v in node.items()}
     length = max(items) + 1

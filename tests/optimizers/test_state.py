@@ -120,7 +120,7 @@ def test_several_optimizers():
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.float32])
 def test_clipping_sums_in_float32(dtype):
     grads, norm = optim.clip_grad_norm({"a": mx.array([300.0, 400.0], dtype)}, 1.0)
-    assert grads["a"].dtype == dtype and norm.dtype == dtype
+    assert grads["a"].dtype == dtype and norm.dtype == (dtype if dtype == mx.bfloat16 else mx.float32)  # as MLX's
     assert norm.item() == pytest.approx(500, rel=4e-3)
     assert grads["a"].tolist() == pytest.approx([0.6, 0.8], rel=4e-3)
     assert optim.clip_grad_norm({}, 1.0)[1].item() == 0

@@ -6,7 +6,7 @@ parameters with a dict for each array. Updates are plain array code in the dtype
 operations, so that the results are MLX's to the last bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import isthmus.core as mx
@@ -201,6 +201,8 @@ class MultiOptimizer(Optimizer):
 
     def _split(self, gradients: Tree) -> list[Tree]:
         """A tree for each optimizer."""
+        if len(self.optimizers) == 1:
+            return [gradients]  # with its tuples and empty branches
         parts: list[list[tuple[str, mx.array]]] = [[] for _ in self.optimizers]
         for path, gradient in tree_flatten(gradients):
             chosen = next(i for i, wanted in enumerate(self.filters) if wanted(path, gradient))
@@ -300,14 +302,15 @@ class RMSprop(Optimizer):
         eps: Added to the root.
 
     Raises:
-        ValueError: ``alpha`` or ``eps`` is negative.
+        ValueError: ``alpha`` is negative, or ``eps`` is not positive.
 
     Source: Tieleman and Hinton (2012), COURSERA lecture 6.5.
     """
 
     def __init__(self, learning_rate: Rate, alpha: float = 0.99, eps: float = 1e-8) -> None:
         super().__init__()
-        _at_least_zero("RMSprop", alpha=alpha, eps=eps)
+        _at_least_zero("RMSprop", alpha=alpha)
+        _above_zero("RMSprop", eps=eps)
         self._maybe_schedule("learning_rate", learning_rate)
         self.alpha = alpha
         self.eps = eps
@@ -330,14 +333,14 @@ class Adagrad(Optimizer):
         eps: Added to the root.
 
     Raises:
-        ValueError: ``eps`` is negative.
+        ValueError: ``eps`` is not positive.
 
     Source: Duchi, Hazan and Singer (2011), JMLR 12.
     """
 
     def __init__(self, learning_rate: Rate, eps: float = 1e-8) -> None:
         super().__init__()
-        _at_least_zero("Adagrad", eps=eps)
+        _above_zero("Adagrad", eps=eps)
         self._maybe_schedule("learning_rate", learning_rate)
         self.eps = eps
 
@@ -360,14 +363,15 @@ class AdaDelta(Optimizer):
         eps: Added under the roots.
 
     Raises:
-        ValueError: ``rho`` or ``eps`` is negative.
+        ValueError: ``rho`` is negative, or ``eps`` is not positive.
 
     Source: Zeiler (2012), arXiv:1212.5701.
     """
 
     def __init__(self, learning_rate: Rate, rho: float = 0.9, eps: float = 1e-6) -> None:
         super().__init__()
-        _at_least_zero("AdaDelta", rho=rho, eps=eps)
+        _at_least_zero("AdaDelta", rho=rho)
+        _above_zero("AdaDelta", eps=eps)
         self._maybe_schedule("learning_rate", learning_rate)
         self.rho = rho
         self.eps = eps
@@ -395,6 +399,9 @@ class Adam(Optimizer):
         eps: Added to the root.
         bias_correction: Divide each mean by its sum of weights, as the paper does; MLX by default does not.
 
+    Raises:
+        ValueError: A beta is not in [0, 1), or ``eps`` is negative.
+
     Source: Kingma and Ba (2015), arXiv:1412.6980.
     """
 
@@ -406,6 +413,8 @@ class Adam(Optimizer):
         bias_correction: bool = False,
     ) -> None:
         super().__init__()
+        _below_one(type(self).__name__, betas)
+        _at_least_zero(type(self).__name__, eps=eps)
         self._maybe_schedule("learning_rate", learning_rate)
         self.betas = betas
         self.eps = eps
@@ -440,6 +449,9 @@ class AdamW(Adam):
         weight_decay: By how much to shrink.
         bias_correction: Divide each mean by its sum of weights, as the paper does; MLX by default does not.
 
+    Raises:
+        ValueError: A beta is not in [0, 1), or ``eps`` is negative.
+
     Source: Loshchilov and Hutter (2019), arXiv:1711.05101.
     """
 
@@ -468,7 +480,7 @@ class Adamax(Adam):
         eps: Added to the maximum.
 
     Raises:
-        ValueError: ``eps`` is negative.
+        ValueError: A beta is not in [0, 1), or ``eps`` is negative.
 
     Source: Kingma and Ba (2015), arXiv:1412.6980.
     """
@@ -480,7 +492,6 @@ class Adamax(Adam):
         eps: float = 1e-8,
     ) -> None:
         super().__init__(learning_rate, betas, eps)
-        _at_least_zero("Adamax", eps=eps)
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: State) -> mx.array:
         rate = self._rate(gradient.dtype)
@@ -502,6 +513,9 @@ class Lion(Optimizer):
         betas: How much of the mean goes into the step, and how much of it is kept.
         weight_decay: By how much, times the learning rate, to shrink the parameters.
 
+    Raises:
+        ValueError: A beta is not in [0, 1).
+
     Source: Chen and others (2023), arXiv:2302.06675.
     """
 
@@ -512,6 +526,7 @@ class Lion(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__()
+        _below_one("Lion", betas)
         self._maybe_schedule("learning_rate", learning_rate)
         self.betas = betas
         self.weight_decay = weight_decay
@@ -670,12 +685,17 @@ def clip_grad_norm(grads: Tree, max_norm: float) -> tuple[Tree, mx.array]:
         max_norm: The largest norm.
 
     Returns:
-        The gradients, and the norm that they had. The norm is summed in float32 also for 16-bit gradients.
+        The gradients, and the norm that they had. The norm is summed in float32 also for 16-bit gradients; it is a
+        bfloat16 where all gradients are, as MLX's.
+
+    Raises:
+        ValueError: ``max_norm`` is negative.
 
     Example:
         >>> optim.clip_grad_norm({"w": mx.array([3.0, 4.0])}, max_norm=10.0)
         ({'w': array([3, 4], dtype=float32)}, array(5, dtype=float32))
     """
+    _at_least_zero("clip_grad_norm", max_norm=max_norm)
     narrow = (mx.float16, mx.bfloat16)
     total = mx.array(0.0)
     dtypes = set()
@@ -688,8 +708,8 @@ def clip_grad_norm(grads: Tree, max_norm: float) -> tuple[Tree, mx.array]:
     def clipped(g: mx.array) -> mx.array:
         return (g * scale).astype(g.dtype) if g.dtype in narrow else g * scale
 
-    if len(dtypes) == 1 and (dtype := dtypes.pop()) in narrow:
-        norm = norm.astype(dtype)
+    if dtypes == {mx.bfloat16}:
+        norm = norm.astype(mx.bfloat16)
     return tree_map(clipped, grads), norm
 
 
@@ -718,3 +738,15 @@ def _at_least_zero(caller: str, **values: float) -> None:
     for name, value in values.items():
         if value < 0.0:
             raise ValueError(f"[{caller}] {name} should be >=0, {value} was provided instead.")
+
+
+def _above_zero(caller: str, **values: float) -> None:
+    for name, value in values.items():
+        if value <= 0.0:
+            raise ValueError(f"[{caller}] {name} should be >0, {value} was provided instead.")
+
+
+def _below_one(caller: str, betas: Iterable[float]) -> None:
+    for i, beta in enumerate(betas):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"[{caller}] beta{i + 1} should be in [0, 1), {beta} was provided instead.")

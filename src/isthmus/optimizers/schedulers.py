@@ -31,10 +31,15 @@ def exponential_decay(init: float, decay_rate: float) -> Schedule:
 def step_decay(init: float, decay_rate: float, step_size: int) -> Schedule:
     """``init``, times ``decay_rate`` at every ``step_size``-th step.
 
+    Raises:
+        ValueError: ``step_size`` is not positive.
+
     Example:
         >>> optim.step_decay(0.1, 0.9, 10)(mx.array(21))
         array(0.081, dtype=float32)
     """
+    if step_size < 1:
+        raise ValueError(f"[step_decay] step_size must be greater than 0, but got {step_size}.")
 
     def schedule(step: Any) -> Any:
         return init * (decay_rate ** (step // step_size))
@@ -54,7 +59,7 @@ def cosine_decay(init: float, decay_steps: int, end: float = 0.0) -> Schedule:
 
     Source: Loshchilov and Hutter (2017), arXiv:1608.03983.
     """
-    if decay_steps <= 0:
+    if decay_steps < 1:
         raise ValueError(f"[cosine_decay] decay_steps must be greater than 0, but got {decay_steps}.")
 
     def schedule(step: Any) -> mx.array:
