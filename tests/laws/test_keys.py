@@ -21,7 +21,7 @@ Named = tuple[mx.array, tuple[str, ...]]  # an array and the names of its axes
 
 UNARY = (mx.exp, mx.sin, mx.negative, mx.square, mx.abs, lambda x: x * 0.5, lambda x: 1 - x, lambda x: mx.where(x > 0, x, 0.1), mx.stop_gradient)
 BINARY = (mx.add, mx.multiply, mx.subtract, mx.maximum, mx.logaddexp)
-SIZES = ((7, 5, 3), (6, 11, 40), (4, 4, 4), (2, 70, 9), (3, 2, 4200), (130, 3, 2), (1, 6, 5), (5, 1, 1))
+SIZES = ((7, 5, 3), (6, 11, 40), (4, 4, 4), (3, 70, 9), (3, 3, 2600), (130, 3, 4), (1, 6, 5), (5, 1, 1), (2, 2, 300))
 
 
 def joined(x: Named, y: Named, sizes: dict[str, int]) -> tuple[mx.array, mx.array, tuple[str, ...]]:
@@ -177,7 +177,7 @@ def test_a_plan_serves_all_sizes(block: int):
                 break
             del made
             mx.eval(chosen)
-            if number and 1 not in some:
+            if number and min(some) > 2:  # what is sliced off leaves more than one
                 assert isthmus.stats()["plans"] == before, f"seed {seed}: another plan for sizes {some}"
 
             def now(x: mx.array) -> mx.array:

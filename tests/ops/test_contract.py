@@ -120,3 +120,24 @@ def test_a_gradient_lies_as_its_array():
 def test_bad_arguments_raise(error, act):
     with pytest.raises(error):
         act()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "bfloat16"])
+def test_products_of_flipped_strided_and_overlapping_views(dtype):
+    """BLAS takes no rows that run backwards, and a binding knows no step that a user gave: such operands are stored first."""
+    x = (mx.arange(35).reshape(7, 5) % 3).astype(getattr(mx, dtype))
+    windows = mx.as_strided(mx.arange(9).astype(getattr(mx, dtype)), (7, 3), (1, 1))
+    mx.eval(x, windows)
+
+    def host(a):
+        return np.array(a.astype(mx.complex64)).astype(complex)
+
+    v, w = host(x), np.lib.stride_tricks.sliding_window_view(np.arange(9), 3)
+    for key in (np.s_[::-1], np.s_[:, ::-1], np.s_[::-2, ::2], np.s_[::3, 1:4]):
+        np.testing.assert_array_equal(host(x[key] @ x[key].T), v[key] @ v[key].T)
+        np.testing.assert_array_equal(host((x[key] @ x[key].T) @ x[key]), v[key] @ v[key].T @ v[key])
+        np.testing.assert_array_equal(host(mx.addmm(x[key], x[key] @ x[key].T, x[key])), v[key] + v[key] @ v[key].T @ v[key])
+    batch = mx.stack([x, 2 * x, 3 * x])
+    np.testing.assert_array_equal(host(batch[::-2] @ x.T), host(batch)[::-2] @ v.T)
+    np.testing.assert_array_equal(host(windows @ windows.T), w @ w.T)
+    np.testing.assert_array_equal(host(windows.T @ windows), w.T @ w)

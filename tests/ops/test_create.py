@@ -97,4 +97,5 @@ def test_masks_are_numpys(k):
     a = np.arange(24.0).reshape(2, 3, 4)
     np.testing.assert_array_equal(np.array(mx.tril(mx.array(a), k)), np.tril(a, k))
     np.testing.assert_array_equal(np.array(mx.triu(mx.array(a), k)), np.triu(a, k))
+    assert mx.tril(mx.array(a) > 0, k).dtype == mx.triu(mx.array(a) > 0, k).dtype == mx.bool_
     assert mx.identity(0).shape == (0, 0)

@@ -300,3 +300,24 @@ def test_vmap_of_an_op_without_a_batch_form_is_a_loop(monkeypatch):
     a, b = RNG.standard_normal((3, 2, 4)), RNG.standard_normal((4, 5))
     got = mx.vmap(mx.matmul, in_axes=(0, None))(mx.array(a), mx.array(b))
     np.testing.assert_allclose(np.array(got), a @ b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("f", "x", "want"),
+    [
+        (lambda a: (a * a).sum(), mx.array([3, 4]), [6, 8]),
+        (lambda a: (a * mx.array([1.5, 2.5])).sum(), mx.array([3, 4]), [1, 2]),
+        (lambda a: mx.sin(a).sum(), mx.array([3, 4]), [0, 0]),
+        (lambda a: mx.where(mx.array([True, False]), a, 0).sum(), mx.array([3, 4]), [1, 0]),
+        (lambda a: mx.maximum(a, 3).sum(), mx.array([3, 4]), [0, 1]),
+        (lambda a: a.astype(mx.float32).sum(), mx.array([3, 4]), [1, 1]),
+        (lambda a: (a > 3).sum(), mx.array([3, 4]), [0, 0]),
+        (lambda a: mx.where(a, mx.array([1.0, 2.0]), 0).sum(), mx.array([True, False]), [False, False]),
+        (lambda x: (x.astype(mx.int32).astype(mx.float32) * x).sum(), mx.array([1.5, 2.5]), [2.0, 4.0]),
+        (lambda x: mx.count_nonzero(x) * 1.0, mx.array([1.5, 0.0]), [0.0, 0.0]),
+    ],
+)
+def test_gradients_of_integers_are_the_wheels(f, x, want):
+    found = mx.grad(f)(x)
+    assert found.dtype is x.dtype
+    assert found.tolist() == want

@@ -350,7 +350,8 @@ def _triangle(op: str, x: ArrayLike, k: int, lower: bool, stream: StreamOrDevice
     if a.ndim < 2:
         raise ValueError(f"[{op}] at least two dimensions are needed; the shape is {a.shape}.")
     rows, columns = _grid(op, a.shape[-2], a.shape[-1], k if lower else k - 1, stream_of(stream))
-    return elementwise.where(rows >= columns, a if lower else 0, 0 if lower else a, stream=stream)
+    zero: Any = False if a.dtype is bool_ else 0
+    return elementwise.where(rows >= columns, a if lower else zero, zero if lower else a, stream=stream)
 
 
 def tril(x: array, k: int = 0, *, stream: StreamOrDevice = None) -> array:

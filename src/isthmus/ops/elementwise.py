@@ -82,12 +82,10 @@ class Choice(Elementwise):
         out = []
         for k, want, x in zip(self.input_positions(node), wanted, node.inputs, strict=True):
             given = where(first, ct, 0) if k == 0 else where(first, 0, ct)
-            out.append(_fit(given, x) if want and x.sig.dtype.rank >= 2 else None)
+            out.append(_fit(given, x) if want else None)
         return out
 
     def jvp(self, node: Node, y: array, tangents: Sequence[array | None]) -> array | None:
-        if y.dtype.rank < 2:
-            return None
         args = self.arguments(node, [wrap(i) for i in node.inputs])
         given: list[Any] = [0, 0]
         for k, t in zip(self.input_positions(node), tangents, strict=True):
@@ -105,7 +103,7 @@ class Select(Elementwise):
         condition = self.arguments(node, [wrap(i) for i in node.inputs])[0]
         out: list[array | None] = []
         for k, want, x in zip(self.input_positions(node), wanted, node.inputs, strict=True):
-            if k == 0 or not want or x.sig.dtype.rank < 2:
+            if k == 0 or not want:
                 out.append(None)
             else:
                 out.append(_fit(where(condition, ct, 0) if k == 1 else where(condition, 0, ct), x))
@@ -140,7 +138,10 @@ class Steep(Elementwise):
 
 
 class Converted(Elementwise):
-    """Cast and bit cast: the result's dtype is the node's own. The attributes are (0, dtype of the input)."""
+    """Cast and bit cast: the result's dtype is the node's own. The attributes are (0, dtype of the input).
+
+    A cast passes derivatives whatever the dtypes, to and from integers and booleans too, as in MLX.
+    """
 
     def __init__(self, name: str, convert: Callable[[Expr, Dtype], Expr], differentiable: bool) -> None:
         super().__init__(name, 1, same, lambda x: x)
@@ -154,13 +155,10 @@ class Converted(Elementwise):
         return wrap(make(self, (x._node,), x.shape, node.sig.dtype, node.sig.stream, (0, x.dtype)))
 
     def vjp(self, node: Node, y: array, ct: array, wanted: Sequence[bool]) -> Sequence[Any]:
-        x = node.inputs[0].sig.dtype
-        if not self.differentiable or y.dtype.rank < 2 or x.rank < 2:
-            return [None]
-        return [wrap(cast_node(ct._node, x, node.sig.stream))]
+        return [wrap(cast_node(ct._node, node.inputs[0].sig.dtype, node.sig.stream)) if self.differentiable else None]
 
     def jvp(self, node: Node, y: array, tangents: Sequence[array | None]) -> array | None:
-        if not self.differentiable or y.dtype.rank < 2 or tangents[0] is None:
+        if not self.differentiable or tangents[0] is None:
             return None
         return self.again(node, tangents[0])
 

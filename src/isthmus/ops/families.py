@@ -146,7 +146,7 @@ class Elementwise(ElementwiseOp):
         out: list[array | None] = []
         for k, want, x in zip(positions, wanted, inputs, strict=True):
             partial = self.partials[k]
-            if not want or partial is None or x.sig.dtype.rank < 2:
+            if not want or partial is None:
                 out.append(None)
                 continue
             out.append(_fit(_times(ct, _conjugate(partial(y, *args))), x))

@@ -386,7 +386,7 @@ def count_nonzero(a: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False,
         array(2, dtype=int32)
     """
     x, at = as_node(a), stream_of(stream)
-    return sum(wrap(cast_node(x, bool_, at)), axis, keepdims, stream=stream)
+    return sum(e.not_equal(wrap(x), False if x.sig.dtype is bool_ else 0, stream), axis, keepdims, stream=stream)
 
 
 def argmax(a: ArrayLike, /, axis: int | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from isthmus.backends.cpu import stream as cpu_stream
 from isthmus.backends.cpu.library.matmul import ALPHA, BETA, SCRATCH, plan_matmul
 from isthmus.backends.cpu.render import Rendered, render
+from isthmus.graph.dtype import complex64, float64
 from isthmus.graph.node import LEAF, LIBRARY, MAP, UPDATE, VIEW, Node
 from isthmus.kernel.place import ONE, ORIGIN, ZERO, Form, Poly, axis_form
 from isthmus.schedule.bind import Binding, Frame, StepFrame, bind
@@ -24,6 +25,7 @@ from isthmus.schedule.fuse import Fuser
 from isthmus.schedule.lower import Built, Formula, build
 from isthmus.schedule.sizes import PlanNode, plan_nodes
 
+BY_BLAS = (float64, complex64)
 CHANGING = 3  # bindings of a plan after which its sizes count as changing
 
 
@@ -587,6 +589,8 @@ def transposed(o: Operand) -> bool:
 def fits_library(o: Operand, p: PlanNode, k: int) -> bool:
     if not o.strides and p.inputs[k].rank:
         return False
+    if any(n[0] == "d" for stride in o.strides for n in stride.names()):
+        return False  # a step that a user gave: a binding is for sizes alone
     if p.op.name == "addmm" and k == 0:
         return True
     if p.inputs[k].rank < 2:
@@ -596,6 +600,8 @@ def fits_library(o: Operand, p: PlanNode, k: int) -> bool:
     single_row, single_col = sizes[-2].terms == ONE.terms, sizes[-1].terms == ONE.terms  # their strides are 0
     if (not row.terms and not single_row) or (not col.terms and not single_col):
         return False  # repeated by a broadcast
+    if p.dtype in BY_BLAS and any(times < 0 for stride in (row, col) for _, times in stride.terms):
+        return False  # BLAS takes no rows that run backwards
     return col.terms == ONE.terms or row.terms == ONE.terms or single_row or single_col
 
 
