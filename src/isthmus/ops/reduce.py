@@ -385,7 +385,7 @@ def count_nonzero(a: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False,
         >>> mx.count_nonzero(mx.array([0, 3, 0, 4]))
         array(2, dtype=int32)
     """
-    x, at = as_node(a), stream_of(stream)
+    x = as_node(a)
     return sum(e.not_equal(wrap(x), False if x.sig.dtype is bool_ else 0, stream), axis, keepdims, stream=stream)
 
 
