@@ -515,6 +515,8 @@ def shared_base(p: PlanNode, requested: bool) -> PlanNode | None:
     """The base whose memory a kept view shares; None where it is better stored by itself."""
     renamed = False
     while p.kind == VIEW:
+        if p.apart:
+            return None
         if p.op.name in ("transpose", "alias", "stop_gradient") or (p.op.name == "broadcast" and not requested):
             if renamed and p.op.name in ("transpose", "broadcast"):
                 return None

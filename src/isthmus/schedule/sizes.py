@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.graph.dtype import Dtype
-from isthmus.graph.node import LEAF, LEAF_OP, Node
+from isthmus.graph.node import LEAF, LEAF_OP, VIEW, Node
 from isthmus.kernel.place import ONE, Poly, name, product
 
 
 class PlanNode:
     """What a plan keeps of a node: its number, op, static attributes, dtype, inputs, and its sizes as polynomials."""
 
-    __slots__ = ("attrs", "dtype", "held", "inputs", "kind", "merged", "number", "op", "rank", "sizes", "stream")
+    __slots__ = ("apart", "attrs", "dtype", "held", "inputs", "kind", "merged", "number", "op", "rank", "sizes", "stream")
 
     def __init__(self, number: int, op: Any, attrs: tuple[Any, ...], dtype: Dtype, inputs: tuple[PlanNode, ...], kind: int, stream: Any, rank: int) -> None:
         self.number = number
@@ -31,6 +31,7 @@ class PlanNode:
         self.sizes: tuple[Poly, ...] = ()
         self.held = False
         self.merged = False  # an earlier node is the same: nobody reads this one
+        self.apart = False  # the node's own input is not the one in `inputs`, whose memory it therefore cannot share
 
     def count(self) -> Poly:
         """The number of elements."""
@@ -46,6 +47,7 @@ def plan_nodes(nodes: list[Node], held: int) -> tuple[list[PlanNode], dict[str, 
     """The nodes as a plan sees them, and where each size's name is read: name -> (node, axis)."""
     out: list[PlanNode] = []
     same: list[PlanNode] = []  # for each node, the one that stands for it
+    replaced: list[bool] = []  # whether that is neither the node nor what it is an alias of
     first: dict[tuple[int, tuple[int, ...]], PlanNode] = {}
     for k, node in enumerate(nodes):
         sig = node.sig
@@ -55,19 +57,24 @@ def plan_nodes(nodes: list[Node], held: int) -> tuple[list[PlanNode], dict[str, 
             inputs = () if node.buffer is not None else tuple(same[x.num] for x in node.inputs)
             p = PlanNode(k, sig.op, sig.attrs, sig.dtype, inputs, sig.kind, sig.stream, len(node.shape))
         p.held = bool(held >> k & 1)
+        p.apart = bool(p.inputs) and p.kind == VIEW and replaced[node.inputs[0].num]
         out.append(p)
         stands = p
         # Equal nodes are one, unless numbers that a plan cannot see (sizes, dynamic ones) might differ.
+        own = True
         if p.inputs and sig.op.name in ("alias", "stop_gradient"):
             stands = p.inputs[0]
             p.merged = not p.held
+            own = not p.apart
         elif p.inputs and not sig.op.new_sizes and not node.dyn:
             key = (sig.number, tuple(x.number for x in p.inputs))
             stands = first.setdefault(key, p)
             if stands is not p and p.held:
                 stands = p
             p.merged = stands is not p
+            own = stands is p
         same.append(stands)
+        replaced.append(not own)
     return out, _name_sizes(out, [node.shape for node in nodes])
 
 
