@@ -100,8 +100,7 @@ class Plan:
             if p.kind != VIEW:
                 keep.add(p.number)
                 continue
-            base = shared_base(p, p.number in asked)
-            keep.add(p.number if base is None else base.number)
+            keep.add(shared_base(p, p.number in asked).number)
         return {n for n in keep if self.nodes[n].kind != LEAF}
 
     def with_operands(self, kept: set[int]) -> set[int]:
@@ -113,8 +112,16 @@ class Plan:
             for k, x in enumerate(p.inputs):
                 if x.kind != VIEW or x.number in found:
                     continue
-                if p.kind == LIBRARY and not fits_library(operand(x, found), p, k):
-                    found.add(x.number)
+                if p.kind == LIBRARY:
+                    o, home = operand(x, found), shared_base(x, False)
+                    # The order of sums follows from how an operand lies, so it must lie as it does where the view is kept.
+                    if home.kind == VIEW:
+                        kept_so = operand(x, found | {home.number})
+                        if layout(o) != layout(kept_so) or not fits_library(o, p, k):
+                            found.add(home.number)
+                            o = kept_so
+                    if not fits_library(o, p, k):
+                        found.add(x.number)
                 elif p.kind == UPDATE and k == 0 and flat_base(x) is None:
                     found.add(x.number)
         return found
@@ -511,19 +518,17 @@ class Plan:
 # --- views as memory ---
 
 
-def shared_base(p: PlanNode, requested: bool) -> PlanNode | None:
-    """The base whose memory a kept view shares; None where it is better stored by itself."""
-    renamed = False
-    while p.kind == VIEW:
-        if p.apart:
-            return None
+def shared_base(p: PlanNode, requested: bool) -> PlanNode:
+    """What is stored where a view is kept: the node down its chain, perhaps itself, whose memory all above it can share."""
+    renamed: PlanNode | None = None
+    while p.kind == VIEW and not p.apart:
         if p.op.name in ("transpose", "alias", "stop_gradient") or (p.op.name == "broadcast" and not requested):
-            if renamed and p.op.name in ("transpose", "broadcast"):
-                return None
+            if renamed is not None and p.op.name in ("transpose", "broadcast"):
+                return renamed
         elif p.op.name == "reshape":
-            renamed = True
+            renamed = renamed or p
         else:
-            return None
+            return p
         p = p.inputs[0]
     return p
 
@@ -586,6 +591,11 @@ def transposed(o: Operand) -> bool:
     """Whether a matrix operand that fits is read by columns: its elements lie apart along the last axis."""
     col = o.strides[-1]
     return col.terms != ONE.terms and col.terms != ZERO.terms
+
+
+def layout(o: Operand) -> tuple[bool, ...]:
+    """What the choice of an algorithm sees: whether the last two axes are contiguous, or not there at all."""
+    return tuple(stride.terms == unit.terms for stride in o.strides[-2:] for unit in (ONE, ZERO))
 
 
 def fits_library(o: Operand, p: PlanNode, k: int) -> bool:
