@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from isthmus.backends.cpu.compile import compile_module
 from isthmus.backends.cpu.render_column import block_entry, blocks_finish_entry, tile_entry, tile_lanes
-from isthmus.backends.cpu.render_emit import Emitter, Graph, Node, register_bytes
+from isthmus.backends.cpu.render_emit import Emitter, register_bytes
 from isthmus.backends.cpu.render_loops import (
     SHORT,
     STRIP,
@@ -28,7 +28,6 @@ from isthmus.backends.cpu.render_loops import (
     strips_entry,
     turned_entry,
     turned_loads,
-    walk_roots,
 )
 from isthmus.backends.cpu.render_row import (
     BLOCK,
@@ -41,6 +40,7 @@ from isthmus.backends.cpu.render_row import (
     split_finish_entry,
     split_stage_entry,
 )
+from isthmus.kernel.graph import Graph, Node, walk_roots
 from isthmus.kernel.loops import Kernel, Slot
 
 PIECE = 65536  # work of a piece handed to a thread, in additions of float32 or so: some microseconds

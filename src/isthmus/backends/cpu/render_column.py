@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from isthmus.backends.cpu.compile import host
-from isthmus.backends.cpu.render_emit import Emitter, Graph, Value, register_bytes
-from isthmus.backends.cpu.render_loops import Odometer, full_stores, natural_lanes, row_roots, walk_roots
+from isthmus.backends.cpu.render_emit import Emitter, Value, register_bytes
+from isthmus.backends.cpu.render_loops import Odometer, full_stores, natural_lanes
 from isthmus.backends.cpu.render_reduce import Accumulator, is_ordered, join
 from isthmus.graph.dtype import bool_, complex64
+from isthmus.kernel.graph import Graph, row_roots, walk_roots
 from isthmus.kernel.loops import Reduce
 
 BLOCK = 64

@@ -20,20 +20,13 @@ from isthmus.backends.cpu import mathlib
 from isthmus.backends.cpu.compile import FUNCTION_ATTRIBUTES, host
 from isthmus.graph.dtype import Dtype, bfloat16, bool_, complex64, float16, float32, float64, int64
 from isthmus.kernel import scalar
-from isthmus.kernel.loops import Index, Kernel, Load, Slot, Store, linearize, roots
+from isthmus.kernel.graph import MATH, Graph, Node
+from isthmus.kernel.loops import Index, Load, Slot, Store, linearize
 from isthmus.kernel.scalar import Expr, is_half
 
 _COMPARE = {"eq": ("eq", "oeq"), "ne": ("ne", "une"), "lt": ("lt", "olt"), "le": ("le", "ole"), "gt": ("gt", "ogt"), "ge": ("ge", "oge")}
 _PLAIN = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _EXACT = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "roundeven", "sqrt": "sqrt"}
-_MATH = frozenset(
-    "exp expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh "
-    "erf erfinv sigmoid pow arctan2 fmod".split()
-)
-_KEEP_NAN = _MATH | frozenset("add sub mul div neg abs min max floor ceil trunc rint sqrt copysign".split())
-_MATH_COST = 24  # of a function of mathlib, where an addition is 1
-
-
 class Value:
     """`name` is an LLVM operand of `lanes` lanes (0: uniform), `imag` the other half of a complex number."""
 
@@ -44,88 +37,6 @@ class Value:
         self.dtype = dtype
         self.lanes = lanes
         self.imag = imag
-
-
-class Node:
-    """A node of the kernel's expressions: what it depends on, and whether it is *tame*.
-
-    A tame float32 has zeros in the low half of its bits where it is NaN: those made by arithmetic are, those that came
-    from 16-bit floats, and what arithmetic makes of both. Rounding one to bfloat16 needs no look at NaN.
-    """
-
-    __slots__ = ("args", "attr", "deps", "dtype", "expr", "op", "tame")
-
-    def __init__(self, expr: Expr, args: tuple[int, ...], deps: frozenset[object], tame: bool) -> None:
-        self.expr = expr
-        self.op = expr.op
-        self.dtype = expr.dtype
-        self.attr = expr.attr
-        self.args = args
-        self.deps = deps
-        self.tame = tame
-
-
-class Graph:
-    """All expressions of a kernel, equal ones once, in evaluation order."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.nodes: list[Node] = []
-        self._numbers: dict[object, int] = {}
-        self._known: dict[int, int] = {}
-        for stage in kernel.stages:
-            self.add([*roots(stage), *(e for side in stage.sides for e, _ in side.index.values)])
-
-    def add(self, expressions: list[Expr]) -> None:
-        for number, e, at in linearize(expressions, self._numbers, self._known):
-            assert number == len(self.nodes)
-            deps: set[object] = set()
-            for k in at:
-                deps |= self.nodes[k].deps
-            if e.op == "axis":
-                deps.add(e.attr)
-            elif e.op == "row":
-                deps.add(("row", e.attr))
-            elif e.op == "load":
-                deps |= index_axes(e.attr.index)
-            self.nodes.append(Node(e, at, frozenset(deps), self._is_tame(e, at)))
-
-    def _is_tame(self, e: Expr, at: tuple[int, ...]) -> bool:
-        if e.op == "cast":
-            return is_half(e.dtype) or is_half(e.args[0].dtype) or e.args[0].dtype.rank < 2
-        if e.op == "row":
-            found = [r.value for stage in self.kernel.stages for r in stage.reduces if r.number == e.attr]
-            at = tuple(self._known.get(id(value), len(self.nodes)) for value in found)
-            return all(k < len(self.nodes) and self.nodes[k].tame for k in at)
-        if e.op in ("const", "param"):
-            return True
-        if e.op == "select":
-            at = at[1:]
-        elif e.op not in _KEEP_NAN:
-            return False
-        return all(self.nodes[k].tame for k in at)
-
-    def number(self, e: Expr) -> int:
-        return self._known[id(e)]
-
-    def needed(self, wanted: Iterable[int], have: Callable[[int], bool]) -> list[int]:
-        """What must be evaluated for `wanted`, in order, beyond what one has."""
-        found: set[int] = set()
-        stack = [k for k in wanted if not have(k)]
-        while stack:
-            k = stack.pop()
-            if k in found:
-                continue
-            found.add(k)
-            stack.extend(a for a in self.nodes[k].args if a not in found and not have(a))
-        return sorted(found)
-
-    def cost(self, numbers: Iterable[int]) -> int:
-        return sum(_MATH_COST if self.nodes[k].op in _MATH else 6 if self.nodes[k].op in ("div", "sqrt", "idiv", "imod", "ipow") else 1 for k in numbers)
-
-
-def index_axes(index: Index) -> set[object]:
-    return {axis for axis, stride in index.terms if isinstance(stride, Slot) or stride != 0}
 
 
 def register_bytes(dtype: Dtype) -> int:
@@ -797,7 +708,7 @@ class Emitter:
             return call(_EXACT[op])
         if op == "copysign":
             return call("copysign")
-        assert op in _MATH or op in ("idiv", "imod", "ipow"), f"primitive {op} of {kind.name}"
+        assert op in MATH or op in ("idiv", "imod", "ipow"), f"primitive {op} of {kind.name}"
         return Value(self.call_math(op, math_code(kind), ty, ty, names, lanes), dtype, lanes)
 
     def float_extreme(self, op: str, a: Value, b: Value) -> Value:

@@ -6,32 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from isthmus.backends.cpu.compile import host
-from isthmus.backends.cpu.render_emit import Emitter, Graph, Node, index_axes, memory_type, register_bytes
+from isthmus.backends.cpu.render_emit import Emitter, memory_type, register_bytes
 from isthmus.graph.dtype import complex64
+from isthmus.kernel.graph import Graph, Node, index_axes, walk_roots
 from isthmus.kernel.loops import Axis, Index, Kernel, Load, Slot, Stage, Store
 from isthmus.kernel.scalar import Expr
-
-
-def store_roots(graph: Graph, stores: Iterable[Store]) -> list[int]:
-    found: list[int] = []
-    for store in stores:
-        found += [graph.number(e) for e, _ in store.index.values]
-        found += [graph.number(store.mask)] if store.mask is not None else []
-        found.append(graph.number(store.value))
-    return found
-
-
-def walk_roots(graph: Graph, stage: Stage) -> list[int]:
-    """What a stage evaluates at every place of its walk."""
-    found = store_roots(graph, [s for s in stage.stores if s.full])
-    found += [graph.number(r.value) for r in stage.reduces]
-    for side in stage.sides:
-        found += [graph.number(side.value)]
-    return found
-
-
-def row_roots(graph: Graph, stage: Stage) -> list[int]:
-    return store_roots(graph, [s for s in stage.stores if not s.full])
 
 
 def natural_lanes(graph: Graph, wanted: Iterable[int]) -> int:

@@ -6,10 +6,11 @@ Both walk flat places `i` of the row in groups of 32 lanes that begin at multipl
 
 from __future__ import annotations
 
-from isthmus.backends.cpu.render_emit import Emitter, Graph, Value, literal, register_bytes, register_type
-from isthmus.backends.cpu.render_loops import Odometer, full_stores, natural_lanes, row_roots, vector_loop, walk_roots
+from isthmus.backends.cpu.render_emit import Emitter, Value, literal, register_bytes, register_type
+from isthmus.backends.cpu.render_loops import Odometer, full_stores, natural_lanes, vector_loop
 from isthmus.backends.cpu.render_reduce import Accumulator, identity, is_ordered, join
 from isthmus.graph.dtype import Dtype, bool_, complex64, float32, uint32
+from isthmus.kernel.graph import Graph, row_roots, walk_roots
 from isthmus.kernel.loops import Reduce, Side, Stage
 from isthmus.kernel.scalar import is_half
 
