@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from isthmus.kernel.loops import Index, Kernel, Slot, Stage, Store, linearize, roots
-from isthmus.kernel.scalar import Expr, is_half
+from isthmus.kernel.scalar import MATH, Expr, is_half
 
-MATH = frozenset(
-    "exp expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh "
-    "erf erfinv sigmoid pow arctan2 fmod".split()
-)
 _KEEP_NAN = MATH | frozenset("add sub mul div neg abs min max floor ceil trunc rint sqrt copysign".split())
 _MATH_COST = 24  # of a function of mathlib, where an addition is 1
 
@@ -117,3 +113,28 @@ def walk_roots(graph: Graph, stage: Stage) -> list[int]:
 
 def row_roots(graph: Graph, stage: Stage) -> list[int]:
     return store_roots(graph, [s for s in stage.stores if not s.full])
+
+
+def kept_nodes(graph: Graph, least_cost: int) -> list[tuple[int, int]]:
+    """`(stage, node)`: what later stages of a row want again and costs at least so much, and the stage that computes it first."""
+    reduced = {k for k, axis in enumerate(graph.kernel.axes) if axis.reduced}
+    last = max(reduced)  # what does not vary along it is made once a segment, where there is no place of its own to keep it at
+
+    def once(k: int) -> bool:
+        return not graph.nodes[k].deps & reduced
+
+    first: dict[int, int] = {}
+    kept: dict[int, int] = {}
+    for t, stage in enumerate(graph.kernel.stages):
+        wanted = walk_roots(graph, stage)
+        needed = graph.needed(wanted, lambda k: once(k) or k in kept)
+        fresh = [k for k in needed if k not in first]
+        seen = {a for k in fresh for a in graph.nodes[k].args} | set(wanted)
+        for k in sorted(seen):
+            dtype = graph.nodes[k].dtype
+            if k in first and first[k] < t and k not in kept and last in graph.nodes[k].deps and dtype is not bool_ and dtype is not complex64:
+                if graph.cost(graph.needed([k], lambda a: once(a) or a in kept)) >= least_cost:
+                    kept[k] = first[k]
+        for k in fresh:
+            first[k] = t
+    return [(t, k) for k, t in kept.items()]

@@ -260,22 +260,22 @@ def row_rule(rows: Array, kind: str, dtype: Dtype) -> Array:
     """Reduce each row of `(n_rows, n)`, in the row rule's order; the accumulator is `dtype`, the rows' own."""
     if kind not in ("sum", "prod"):
         return _exact(rows, kind, dtype)
-    join, identity = _joined(kind, dtype), _identity(kind, dtype)
+    join, start = _joined(kind, dtype), identity(kind, dtype)
     n_rows, n = rows.shape
     if n <= CHUNK:
-        return _lanes(rows, join, identity)
+        return _lanes(rows, join, start)
     whole = n // CHUNK
-    totals = _lanes(rows[:, : whole * CHUNK].reshape(n_rows * whole, CHUNK), join, identity).reshape(n_rows, whole)
+    totals = _lanes(rows[:, : whole * CHUNK].reshape(n_rows * whole, CHUNK), join, start).reshape(n_rows, whole)
     if n % CHUNK:
-        totals = np.column_stack([totals, _lanes(rows[:, whole * CHUNK :], join, identity)])
-    return _lanes(totals, join, identity)
+        totals = np.column_stack([totals, _lanes(rows[:, whole * CHUNK :], join, start)])
+    return _lanes(totals, join, start)
 
 
-def _lanes(rows: Array, join: Callable[[Array, Array], Array], identity: Any) -> Array:
+def _lanes(rows: Array, join: Callable[[Array, Array], Array], start: Any) -> Array:
     """Each row by 32 lanes in order, then the lanes in halves."""
-    total = np.full((len(rows), LANES), identity, rows.dtype)
-    for start in range(0, rows.shape[1], LANES):
-        step = rows[:, start : start + LANES]
+    total = np.full((len(rows), LANES), start, rows.dtype)
+    for k in range(0, rows.shape[1], LANES):
+        step = rows[:, k : k + LANES]
         total[:, : step.shape[1]] = join(total[:, : step.shape[1]], step)
     width = LANES
     while width > 1:
@@ -288,20 +288,20 @@ def column_rule(columns: Array, kind: str, dtype: Dtype) -> Array:
     """Reduce each column of `(n, n_columns)`, in the column rule's order."""
     if kind not in ("sum", "prod"):
         return _exact(columns.T, kind, dtype)
-    join, identity = _joined(kind, dtype), _identity(kind, dtype)
+    join, start = _joined(kind, dtype), identity(kind, dtype)
     totals = columns
     for _ in range(2):  # blocks of elements, then blocks of blocks
         n, width = totals.shape
         whole, rest = n // BLOCK, totals[n - n % BLOCK :]
         blocks = totals[: whole * BLOCK].reshape(whole, BLOCK, width).swapaxes(0, 1)
-        totals = _in_order(blocks, join, identity)
+        totals = _in_order(blocks, join, start)
         if len(rest):
-            totals = np.concatenate([totals, _in_order(rest, join, identity)[None]])
-    return _in_order(totals, join, identity)
+            totals = np.concatenate([totals, _in_order(rest, join, start)[None]])
+    return _in_order(totals, join, start)
 
 
-def _in_order(steps: Array, join: Callable[[Array, Array], Array], identity: Any) -> Array:
-    total = np.full(steps.shape[1:], identity, steps.dtype)
+def _in_order(steps: Array, join: Callable[[Array, Array], Array], start: Any) -> Array:
+    total = np.full(steps.shape[1:], start, steps.dtype)
     for step in steps:
         total = join(total, step)
     return total
@@ -315,16 +315,16 @@ def _exact(rows: Array, kind: str, dtype: Dtype) -> Array:
         return result
     if dtype.rank == 3:
         join = _joined(kind, dtype)
-        rows = np.column_stack([np.full(len(rows), _identity(kind, dtype), dtype.numpy), rows])
+        rows = np.column_stack([np.full(len(rows), identity(kind, dtype), dtype.numpy), rows])
         while (n := rows.shape[1]) > 1:
             rows = np.concatenate([join(rows[:, : n // 2], rows[:, n // 2 : n // 2 * 2]), rows[:, n // 2 * 2 :]], axis=1)
         return rows[:, 0]
     function = np.maximum if kind == "max" else np.minimum
-    result = function.reduce(rows, axis=1, initial=_identity(kind, dtype), dtype=dtype.numpy)
+    result = function.reduce(rows, axis=1, initial=identity(kind, dtype), dtype=dtype.numpy)
     return result
 
 
-def _identity(kind: str, dtype: Dtype) -> Any:
+def identity(kind: str, dtype: Dtype) -> Any:
     """What reduces to nothing; also the result of reducing nothing."""
     if kind in ("sum", "prod"):
         return dtype.numpy.type(kind == "prod")
@@ -338,7 +338,7 @@ def _identity(kind: str, dtype: Dtype) -> Any:
     return dtype.numpy.type(complex(infinity, infinity) if dtype.rank == 3 else infinity)
 
 
-_JOIN: dict[str, tuple[Callable[[Expr, Expr], Expr], Any]] = {
+JOIN: dict[str, tuple[Callable[[Expr, Expr], Expr], Any]] = {
     "sum": (s.add, np.add),
     "prod": (s.mul, np.multiply),
     "add": (s.add, np.add),
@@ -350,7 +350,7 @@ _JOIN: dict[str, tuple[Callable[[Expr, Expr], Expr], Any]] = {
 
 def _joined(kind: str, dtype: Dtype) -> Callable[[Array, Array], Array]:
     """One step of a reduction or of a combining store; what `scalar` says of it where NumPy has its own idea."""
-    meaning, ufunc = _JOIN[kind]
+    meaning, ufunc = JOIN[kind]
     if dtype.rank < 3 and not s.is_half(dtype):
         plain: Callable[[Array, Array], Array] = ufunc
         return plain
@@ -371,7 +371,7 @@ def _joined(kind: str, dtype: Dtype) -> Callable[[Array, Array], Array]:
 
 def _combine(how: str, dtype: Dtype, buffer: Array, at: Array, value: Array) -> None:
     """`buffer[at[k]] = join(buffer[at[k]], value[k])` for each k in order, rounding each time."""
-    ufunc = _JOIN[how][1]
+    ufunc = JOIN[how][1]
     if dtype.rank < 3 and not s.is_half(dtype):
         ufunc.at(buffer, at, value)
         return

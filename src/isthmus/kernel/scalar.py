@@ -48,6 +48,11 @@ PRIMITIVES: dict[str, str] = {
     "complex real imag": "make and take apart a pair; the only ops that see complex64 beside select, load and store",
 }
 OPS: frozenset[str] = frozenset(name for names in PRIMITIVES for name in names.split())
+MATH = frozenset(
+    "exp expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh "
+    "erf erfinv sigmoid pow arctan2 fmod".split()
+)
+HALF = "half"  # the payload of a function of MATH whose float32 result is rounded to 16 bits within the same op: short forms will do
 
 
 class Expr:
@@ -107,7 +112,7 @@ def _lift(op: str, args: tuple[Expr, ...]) -> Expr:
     """`op` on values of one dtype; half types compute in float32."""
     dtype = args[0].dtype
     if is_half(dtype):
-        return cast(Expr(op, float32, tuple(cast(a, float32) for a in args)), dtype)
+        return cast(Expr(op, float32, tuple(cast(a, float32) for a in args), HALF if op in MATH else None), dtype)
     return Expr(op, dtype, args)
 
 

@@ -49,7 +49,7 @@ def kernel_text(kernel: Kernel) -> str:
                     load: Load = e.attr
                     text = f"load b{load.buffer}[{place(load.index)}]" + ("" if load.mask is None else f" if {value(load.mask)}")
                 else:
-                    text = f"{op} " + ", ".join([names[k] for k in at])
+                    text = f"{op}{'~' if e.attr is not None else ''} " + ", ".join([names[k] for k in at])
                 names.append(f"%{n_lines}")
                 lines.append(f"  %{n_lines}: {e.dtype.code} = {text}")
                 n_lines += 1

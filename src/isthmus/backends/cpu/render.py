@@ -33,18 +33,18 @@ from isthmus.backends.cpu.render_row import (
     BLOCK,
     CELL,
     CHUNK,
-    kept_nodes,
     rows_entry,
     side_bytes,
     side_finish_entry,
     split_finish_entry,
     split_stage_entry,
 )
-from isthmus.kernel.graph import Graph, Node, walk_roots
+from isthmus.kernel.graph import Graph, Node, kept_nodes, walk_roots
 from isthmus.kernel.loops import Kernel, Slot
 
 PIECE = 65536  # work of a piece handed to a thread, in additions of float32 or so: some microseconds
 ROW_COST = 64  # of a row beside its places: lanes folded, ends
+KEEP_COST = 12  # an expression dearer than this is kept for later stages, in scratch
 KEEP_BYTES = 1 << 18  # longest row whose values are kept in scratch for later stages: within the second cache
 
 
@@ -70,7 +70,7 @@ class Rendered:
         self.parallel = [k for k, axis in enumerate(kernel.axes) if not axis.reduced]
         self.reduced = [k for k, axis in enumerate(kernel.axes) if axis.reduced]
         self.sides = [side for stage in kernel.stages for side in stage.sides]
-        self.kept = kept_nodes(self.graph) if kernel.form == "row" else []
+        self.kept = kept_nodes(self.graph, KEEP_COST) if kernel.form == "row" else []
         self.cost = 1 + sum(self.graph.cost(self.graph.needed(walk_roots(self.graph, stage), lambda k: False)) // 4 for stage in kernel.stages)
         self.cost += 2 * sum(r.kind.startswith("arg") for stage in kernel.stages for r in stage.reduces)
         self.cost += 4 * sum(node.op == "load" and gathers(node, len(kernel.axes) - 1) for node in self.graph.nodes)

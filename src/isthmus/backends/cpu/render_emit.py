@@ -20,9 +20,9 @@ from isthmus.backends.cpu import mathlib
 from isthmus.backends.cpu.compile import FUNCTION_ATTRIBUTES, host
 from isthmus.graph.dtype import Dtype, bfloat16, bool_, complex64, float16, float32, float64, int64
 from isthmus.kernel import scalar
-from isthmus.kernel.graph import MATH, Graph, Node
+from isthmus.kernel.graph import Graph, Node
 from isthmus.kernel.loops import Index, Load, Slot, Store, linearize
-from isthmus.kernel.scalar import Expr, is_half
+from isthmus.kernel.scalar import MATH, Expr, is_half
 
 _COMPARE = {"eq": ("eq", "oeq"), "ne": ("ne", "une"), "lt": ("lt", "olt"), "le": ("le", "ole"), "gt": ("gt", "ogt"), "ge": ("ge", "oge")}
 _PLAIN = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}

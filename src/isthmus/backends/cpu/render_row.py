@@ -17,33 +17,7 @@ from isthmus.kernel.scalar import is_half
 LANES = 32
 CHUNK = 4096
 BLOCK = 64
-KEEP_COST = 12  # an expression dearer than this is kept for later stages, in scratch
 CELL = 16  # bytes of a partial result: 8 of value, 4 of index
-
-
-def kept_nodes(graph: Graph) -> list[tuple[int, int]]:
-    """`(stage, node)`: what is worth keeping for a later stage, and the stage that computes it first."""
-    reduced = {k for k, axis in enumerate(graph.kernel.axes) if axis.reduced}
-    last = max(reduced)  # what does not vary along it is made once a segment, where there is no place of its own to keep it at
-
-    def once(k: int) -> bool:
-        return not graph.nodes[k].deps & reduced
-
-    first: dict[int, int] = {}
-    kept: dict[int, int] = {}
-    for t, stage in enumerate(graph.kernel.stages):
-        wanted = walk_roots(graph, stage)
-        needed = graph.needed(wanted, lambda k: once(k) or k in kept)
-        fresh = [k for k in needed if k not in first]
-        seen = {a for k in fresh for a in graph.nodes[k].args} | set(wanted)
-        for k in sorted(seen):
-            dtype = graph.nodes[k].dtype
-            if k in first and first[k] < t and k not in kept and last in graph.nodes[k].deps and dtype is not bool_ and dtype is not complex64:
-                if graph.cost(graph.needed([k], lambda a: once(a) or a in kept)) >= KEEP_COST:
-                    kept[k] = first[k]
-        for k in fresh:
-            first[k] = t
-    return [(t, k) for k, t in kept.items()]
 
 
 class RowWalk:
