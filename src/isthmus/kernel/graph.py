@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from isthmus.graph.dtype import Dtype, bool_, complex64
+from isthmus.graph.dtype import bool_, complex64
 from isthmus.kernel.loops import Index, Kernel, Slot, Stage, Store, linearize, roots
 from isthmus.kernel.scalar import MATH, Expr, is_half
 
