@@ -1,6 +1,11 @@
-"""`mx.cuda`: whether NVIDIA GPUs can be used."""
+"""`mx.cuda`: whether NVIDIA GPUs can be used. Where they can, the first one is the default device."""
 
-from isthmus.graph.device import DeviceType, device_count
+from isthmus.backends.cuda.find import gpu_count
+from isthmus.graph.device import Device, DeviceType, device_count, gpus, set_default_device
+
+gpus.count = gpu_count
+if gpu_count():
+    set_default_device(Device(DeviceType.gpu))
 
 
 def is_available() -> bool:

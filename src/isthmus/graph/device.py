@@ -7,6 +7,7 @@ arrays of one program may be made in any thread.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import Any
 
 
@@ -55,14 +56,15 @@ class Device:
 
 
 class Stream:
-    """An order of work on a device. `number` tells streams apart in keys."""
+    """An order of work on a device. `number` tells streams apart in keys; `place` tells devices apart: 0 the CPU, 1 + i GPU i."""
 
-    __slots__ = ("device", "index", "number")
+    __slots__ = ("device", "index", "number", "place")
 
     def __init__(self, index: int, device: Device) -> None:
         self.index = index
         self.device = device
         self.number = len(_streams)
+        self.place = 0 if device.type is DeviceType.cpu else 1 + device.index
         _streams.append(self)
 
     def __repr__(self) -> str:
@@ -111,9 +113,19 @@ def new_stream(device: Device | DeviceType) -> Stream:
     return Stream(sum(s.device == device for s in _streams), device)
 
 
+class Gpus:
+    """Who counts the GPUs: the backend that can run on them puts its function here."""
+
+    def __init__(self) -> None:
+        self.count: Callable[[], int] = lambda: 0
+
+
+gpus = Gpus()
+
+
 def device_count(device_type: DeviceType) -> int:
     """How many devices of a type there are."""
-    return 1 if device_type is DeviceType.cpu else 0
+    return 1 if device_type is DeviceType.cpu else gpus.count()
 
 
 def is_available(device: Device | DeviceType) -> bool:

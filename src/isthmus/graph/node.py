@@ -109,7 +109,7 @@ OPS: Final[list[Op]] = []
 class Sig:
     """What decides the code of a node, interned: two nodes with one `number` run the same code."""
 
-    __slots__ = ("attrs", "dtype", "kind", "memo", "memo_left", "memo_right", "number", "op", "stream")
+    __slots__ = ("attrs", "dtype", "kind", "memo", "memo_left", "memo_right", "number", "op", "place", "stream")
 
     def __init__(self, op: Op, attrs: tuple[Any, ...], dtype: Dtype, stream: Stream, number: int) -> None:
         self.op = op
@@ -118,6 +118,7 @@ class Sig:
         self.stream = stream
         self.number = number
         self.kind = op.kind
+        self.place = stream.place
         # Short ways to the signatures of element-wise nodes: of inputs like this one alone, of a real number and one, of one
         # and a real number.
         self.memo: dict[Op, Sig] = {}

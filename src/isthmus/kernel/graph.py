@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from isthmus.graph.dtype import bool_, complex64
+from isthmus.graph.dtype import Dtype, bool_, complex64
 from isthmus.kernel.loops import Index, Kernel, Slot, Stage, Store, linearize, roots
-from isthmus.kernel.scalar import MATH, Expr, is_half
+from isthmus.kernel.scalar import MATH, Expr, cast, is_half
 
 _KEEP_NAN = MATH | frozenset("add sub mul div neg abs min max floor ceil trunc rint sqrt copysign".split())
 _MATH_COST = 24  # of a function of mathlib, where an addition is 1
@@ -39,6 +39,7 @@ class Graph:
         self.nodes: list[Node] = []
         self._numbers: dict[object, int] = {}
         self._known: dict[int, int] = {}
+        self._casts: dict[tuple[int, Dtype], Expr] = {}
         for stage in kernel.stages:
             self.add([*roots(stage), *(e for side in stage.sides for e, _ in side.index.values)])
 
@@ -73,6 +74,15 @@ class Graph:
 
     def number(self, e: Expr) -> int:
         return self._known[id(e)]
+
+    def cast(self, value: Expr, dtype: Dtype) -> int:
+        """The node of `value` as `dtype`."""
+        key = (self.number(value), dtype)
+        e = self._casts.get(key)
+        if e is None:
+            e = self._casts[key] = cast(value, dtype)  # kept, as expressions are known by their identity
+            self.add([e])
+        return self.number(e)
 
     def needed(self, wanted: Iterable[int], have: Callable[[int], bool]) -> list[int]:
         """What must be evaluated for `wanted`, in order, beyond what one has."""

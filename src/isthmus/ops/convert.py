@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.cpu.memory import Buffer, allocate, buffer_view
+from isthmus.backends.cpu.memory import Buffer, allocate, buffer_view, drop_gpu, host_address
 from isthmus.graph.array import array, cast_node, check_range, special, wrap
 from isthmus.graph.device import defaults
 from isthmus.graph.dtype import (
@@ -245,6 +245,7 @@ class _Export:
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
         buffer.exports += 1
+        drop_gpu(buffer)  # whoever has the view may write; a GPU that reads it copies it again
 
     def __del__(self) -> None:
         self.buffer.exports -= 1
@@ -293,7 +294,7 @@ def item(node: Node) -> Any:
     if node.buffer is not None and size_of(node.shape) == 1:
         cell = _CTYPES.get(dtype)
         if cell is not None:
-            return cell.from_address(node.buffer.ptr).value
+            return cell.from_address(host_address(node.buffer)).value
     if size_of(node.shape) != 1:
         raise ValueError(f"[convert] only arrays of one element become Python numbers; the shape is {node.shape}.")
     value = host_view(node).reshape(())[()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from isthmus.backends.cpu import compile as cpu_compile
 from isthmus.backends.cpu import memory as cpu_memory
 from isthmus.graph.array import array, node_of
-from isthmus.graph.device import Device, Stream
+from isthmus.graph.device import Device, Stream, defaults
 from isthmus.graph.node import Node
 from isthmus.schedule import worker
 from isthmus.schedule.run import checks, counters, is_ready, lock, plans, variant_count
@@ -40,7 +41,9 @@ def eval(*args: Any) -> None:
         ValueError: an array belongs to a function that a transform is looking at, and has no value.
         MemoryError: memory ran out.
     """
-    worker.evaluate(_nodes(args))
+    nodes = _nodes(args)
+    worker.evaluate(nodes)
+    wait_for_gpus()
 
 
 def async_eval(*args: Any) -> None:
@@ -49,7 +52,11 @@ def async_eval(*args: Any) -> None:
     Args:
         args: As of `eval`.
     """
-    worker.start(_nodes(args))
+    nodes = _nodes(args)
+    if nodes and all(node.sig.place > 0 for node in nodes):
+        worker.evaluate(nodes)  # which only enqueues
+    else:
+        worker.start(nodes)
 
 
 def synchronize(stream: Stream | Device | None = None) -> None:
@@ -59,11 +66,34 @@ def synchronize(stream: Stream | Device | None = None) -> None:
         stream: The stream to wait for; all of them where not given.
     """
     worker.wait()
+    wait_for_gpus()
+
+
+def _gpus() -> list[Any]:
+    """The GPUs that were used."""
+    device = sys.modules.get("isthmus.backends.cuda.device")
+    return device.started() if device is not None else []
+
+
+def wait_for_gpus() -> None:
+    """Wait for what was enqueued on GPUs; raises what went wrong there."""
+    for one in _gpus():
+        one.synchronize()
+
+
+def _pool() -> Any:
+    """The memory that limits are of: that of the default device."""
+    place = defaults.stream.place
+    if place > 0:
+        from isthmus.backends.cuda.device import gpu
+
+        return gpu(place - 1).memory
+    return cpu_memory
 
 
 def get_active_memory() -> int:
     """Bytes in use by arrays and plans."""
-    return cpu_memory.active_bytes()
+    return cpu_memory.active_bytes() + sum([one.memory.active for one in _gpus()])
 
 
 def get_array_buffer_size(*args: Any) -> int:
@@ -81,23 +111,25 @@ def get_array_buffer_size(*args: Any) -> int:
             raise RuntimeError("[get_array_buffer_size] arrays must be evaluated before the size of their buffers is asked for.")
         while node.buffer is None:
             node = node.inputs[0]
-        found[id(node.buffer)] = len(node.buffer) if isinstance(node.buffer, bytes) else node.buffer.block_bytes
+        found[id(node.buffer)] = len(node.buffer) if isinstance(node.buffer, bytes) else max(node.buffer.block_bytes, node.buffer.gpu_bytes)
     return sum(found.values())
 
 
 def get_peak_memory() -> int:
     """The most bytes in use at one time since the start, or since `reset_peak_memory`."""
-    return cpu_memory.peak_bytes()
+    return cpu_memory.peak_bytes() + sum([one.memory.peak for one in _gpus()])
 
 
 def reset_peak_memory() -> None:
     """Start counting the peak anew."""
     cpu_memory.reset_peak()
+    for one in _gpus():
+        one.memory.peak = 0
 
 
 def get_cache_memory() -> int:
     """Bytes kept for reuse that no array holds."""
-    return cpu_memory.cache_bytes()
+    return cpu_memory.cache_bytes() + sum([one.memory.cached for one in _gpus()])
 
 
 def set_cache_limit(limit: int) -> int:
@@ -106,7 +138,7 @@ def set_cache_limit(limit: int) -> int:
     Returns:
         The limit before.
     """
-    return cpu_memory.set_cache_limit(limit)
+    return int(_pool().set_cache_limit(limit))
 
 
 def set_memory_limit(limit: int) -> int:
@@ -115,12 +147,12 @@ def set_memory_limit(limit: int) -> int:
     Returns:
         The limit before.
     """
-    return cpu_memory.set_memory_limit(limit)
+    return int(_pool().set_memory_limit(limit))
 
 
 def get_memory_limit() -> int:
     """The most bytes that may be in use."""
-    return cpu_memory.get_memory_limit()
+    return int(_pool().get_memory_limit())
 
 
 def set_wired_limit(limit: int) -> int:
@@ -139,6 +171,8 @@ def clear_cache() -> None:
     with lock:
         arena.buffer = None
         cpu_memory.clear_cache()
+        for one in _gpus():
+            one.clear_cache()
 
 
 def stats() -> dict[str, Any]:

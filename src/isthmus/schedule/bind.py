@@ -10,7 +10,6 @@ from array import array as flat_array
 from typing import Any, Final
 
 ALIGN: Final = 64
-COPY_GRAIN: Final = 1 << 18  # bytes of a copy that one thread takes at a time
 
 
 class StepFrame:
@@ -50,10 +49,10 @@ class Frame:
         patches: The patch triples; `temporaries` are `(position of an offset, slot of the arena)`.
         arena_first, n_arena: The sizes of the arena's slots among the values.
         outs_first, n_outs: The bytes of the outputs among the values.
-        copy_entry: The address of the copy entry.
+        copy_entry: The address of the copy entry; `copy_shape(bytes)` are its units and grain.
     """
 
-    __slots__ = ("arena_first", "block", "copy_entry", "n_arena", "n_outs", "outs_first", "patches", "size_slots", "steps", "temporaries", "threads")
+    __slots__ = ("arena_first", "block", "copy_entry", "copy_shape", "n_arena", "n_outs", "outs_first", "patches", "size_slots", "steps", "temporaries", "threads")
 
     def __init__(
         self,
@@ -66,6 +65,7 @@ class Frame:
         outs_first: int,
         n_outs: int,
         copy_entry: int,
+        copy_shape: Any,
         threads: int,
         steps: list[StepFrame],
     ) -> None:
@@ -78,6 +78,7 @@ class Frame:
         self.outs_first = outs_first
         self.n_outs = n_outs
         self.copy_entry = copy_entry
+        self.copy_shape = copy_shape
         self.threads = threads
         self.steps = steps
 
@@ -85,7 +86,7 @@ class Frame:
 class Binding:
     """A plan at particular sizes: buffers of numbers that the driver reads."""
 
-    __slots__ = ("arena_bytes", "block", "block_address", "n_entries", "out_bytes", "patches", "patches_address", "program", "program_address")
+    __slots__ = ("arena_bytes", "block", "block_address", "launches", "n_entries", "out_bytes", "patches", "patches_address", "program", "program_address")
 
     def __init__(self, block: Any, patches: Any, program: Any, n_entries: int, arena_bytes: int, out_bytes: tuple[int, ...]) -> None:
         self.block = block
@@ -97,6 +98,7 @@ class Binding:
         self.n_entries = n_entries
         self.arena_bytes = arena_bytes
         self.out_bytes = out_bytes
+        self.launches: Any = None  # what a GPU makes of the program
 
 
 def bind(frame: Frame, values: tuple[int, ...]) -> Binding:
@@ -120,7 +122,8 @@ def bind(frame: Frame, values: tuple[int, ...]) -> Binding:
         at = step.at
         if step.copy_bytes >= 0:
             nbytes = values[step.copy_bytes]
-            program += (frame.copy_entry, step.copy_at, nbytes, max(COPY_GRAIN, nbytes // (4 * threads) & -64))
+            block[step.copy_at + 2] = nbytes
+            program += (frame.copy_entry, step.copy_at, *frame.copy_shape(nbytes))
         launch = step.launch
         if axes != step.axes:
             if step.product:

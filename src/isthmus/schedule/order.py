@@ -30,18 +30,20 @@ _EPOCH: Final = _Epoch()
 
 
 class Ordered:
-    """A graph in order: `nodes`, its `key`, and which nodes are `held` (bits by number)."""
+    """A graph in order: `nodes`, its `key`, which nodes are `held` (bits by number), and the `place` that all of it runs at."""
 
-    __slots__ = ("held", "key", "nodes")
+    __slots__ = ("held", "key", "nodes", "place")
 
-    def __init__(self, nodes: list[Node], key: tuple[int, ...], held: int) -> None:
+    def __init__(self, nodes: list[Node], key: tuple[int, ...], held: int, place: int) -> None:
         self.nodes = nodes
         self.key = key
         self.held = held
+        self.place = place
 
 
-def walk(stack: list[Node], limit: int) -> tuple[list[Node], list[int], int]:
-    """Up to `limit` nodes in postorder, numbered in `num` and their edges counted in `uses`; the key's start; the mark.
+def walk(stack: list[Node], limit: int) -> tuple[list[Node], list[int], int, int]:
+    """Up to `limit` nodes of one place in postorder, numbered in `num` and their edges counted in `uses`; the key's start;
+    the mark; the place.
 
     `stack` holds what is still to come, the outputs at its bottom; a later call goes on from there.
     """
@@ -49,6 +51,7 @@ def walk(stack: list[Node], limit: int) -> tuple[list[Node], list[int], int]:
     nodes: list[Node] = []
     key: list[int] = []
     count = 0
+    place = -1
     while stack:
         node = stack[-1]
         if node.mark == mark:
@@ -65,6 +68,10 @@ def walk(stack: list[Node], limit: int) -> tuple[list[Node], list[int], int]:
                 continue
             if sig.kind == LEAF:
                 raise ValueError(NO_VALUE)
+            if sig.place != place:
+                if place >= 0:
+                    break  # what follows runs elsewhere
+                place = sig.place
             key.append(sig.number)
             for x in node.inputs:
                 key.append(~x.num)
@@ -79,7 +86,7 @@ def walk(stack: list[Node], limit: int) -> tuple[list[Node], list[int], int]:
         nodes.append(node)
         if count >= limit:
             break
-    return nodes, key, mark
+    return nodes, key, mark, place
 
 
 def held_bits(nodes: list[Node], constant: int) -> int:
@@ -123,10 +130,10 @@ CONSTANT: Final = _measure()
 
 def order(outputs: list[Node], stack: list[Node], limit: int) -> Ordered:
     """The next part of the graph of `outputs`, at most `limit` nodes of it; `stack` as of `walk`."""
-    nodes, key, mark = walk(stack, limit)
+    nodes, key, mark, place = walk(stack, limit)
     held = held_bits(nodes, CONSTANT)
     key.append(-1 - len(nodes))
     for node in outputs:
         if node.mark == mark:
             key.append(node.num)
-    return Ordered(nodes, tuple(key), held)
+    return Ordered(nodes, tuple(key), held, place)

@@ -14,9 +14,8 @@ from array import array as flat_array
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from isthmus.backends.cpu import stream as cpu_stream
-from isthmus.backends.cpu.library.matmul import ALPHA, BETA, SCRATCH, plan_matmul
-from isthmus.backends.cpu.render import Rendered, render
+from isthmus.backends.cpu.library.gemm_ir import ALPHA, BETA, SCRATCH
+from isthmus.backends.place import backend_of
 from isthmus.graph.dtype import complex64, float64
 from isthmus.graph.node import LEAF, LIBRARY, MAP, UPDATE, VIEW, Node
 from isthmus.kernel.place import ONE, ORIGIN, ZERO, Form, Poly, axis_form
@@ -48,7 +47,7 @@ class Step:
         self.reads = reads
         self.writes = writes
         self.built: Built | None = None
-        self.rendered: Rendered | None = None
+        self.rendered: Any = None
         self.product: Any = None
         self.operands: list[Operand] = []
         self.copies = False  # an update whose base is copied first
@@ -58,7 +57,10 @@ class Step:
 class Plan:
     """See the module's text. `outs` are the nodes that get buffers, `taken[k]` the leaf whose buffer out k takes, or -1."""
 
-    def __init__(self, nodes: list[Node], held: int, requested: list[int], donate: bool) -> None:
+    def __init__(self, nodes: list[Node], held: int, requested: list[int], donate: bool, place: int) -> None:
+        self.place = place
+        self.backend = backend_of(place)
+        self.on_device: Any = None  # what a GPU keeps of the plan
         self.bindings: dict[Any, Binding] = {}
         self.held = held
         self.nodes, where = plan_nodes(nodes, held)
@@ -139,7 +141,7 @@ class Plan:
                 operands = [operand(x, self.stored) for x in first.inputs]
                 step = Step(first, [o.base.number for o in operands], [first.number])
                 step.operands = operands
-                step.product = library_product(first, operands)
+                step.product = self.library_product(first, operands)
                 steps.append(step)
                 continue
             if first.kind == UPDATE and first.number not in self.stored:
@@ -157,7 +159,7 @@ class Plan:
             writes = [p.number for p, written in built.buffers if written]
             step = Step(first, reads, writes)
             step.built = built
-            step.rendered = render(built.kernel)
+            step.rendered = self.backend.render(built.kernel)
             step.name = built.kernel.form
             if first.kind == UPDATE:
                 base = self.base(first.inputs[0])
@@ -166,6 +168,10 @@ class Plan:
                 step.name = first.op.name
             steps.append(step)
         return steps
+
+    def library_product(self, node: PlanNode, operands: list[Operand]) -> Any:
+        first = 1 if node.op.name == "addmm" else 0
+        return self.backend.product(node.dtype.name, transposed(operands[first]), transposed(operands[first + 1]), bool(first))
 
     def base(self, p: PlanNode) -> PlanNode:
         while p.kind == VIEW and p.number not in self.stored:
@@ -395,7 +401,7 @@ class Plan:
                     self.dynamic_index(f"float(n[{step.node.number}].dyn[{k}])", "d")
         read = ", ".join(f"n[{self.where[s][0]}].shape[{self.where[s][1]}]" for s in self.size_names)
         names = ", ".join(self.size_names)
-        pointers = [f"n[{n}].buffer.ptr" for n in self.leaves]
+        pointers = [f"n[{n}].buffer.{'gpu' if self.place > 0 else 'ptr'}" for n in self.leaves]
         source = "def sizes(n):\n    return (" + read + ("," if read else "") + ")\n"
         source += "def values(" + names + "):\n    return (" + ", ".join(texts) + ("," if texts else "") + ")\n"
         source += "def pointers(n):\n    return (" + ", ".join(pointers) + ("," if pointers else "") + ")\n"
@@ -500,8 +506,9 @@ class Plan:
             len(self.slots),
             self.outs_first,
             len(self.outs),
-            cpu_stream.entry("copy"),
-            cpu_stream.threads(),
+            self.backend.copy_entry(),
+            self.backend.copy_shape,
+            self.backend.threads(),
             steps,
         )
 
@@ -615,12 +622,6 @@ def fits_library(o: Operand, p: PlanNode, k: int) -> bool:
     if p.dtype in BY_BLAS and any(times < 0 for stride in (row, col) for _, times in stride.terms):
         return False  # BLAS takes no rows that run backwards
     return col.terms == ONE.terms or row.terms == ONE.terms or single_row or single_col
-
-
-def library_product(node: PlanNode, operands: list[Operand]) -> Any:
-    first = 1 if node.op.name == "addmm" else 0
-    (product,) = plan_matmul(node.dtype.name, transposed(operands[first]), transposed(operands[first + 1]), bool(first))
-    return product
 
 
 __all__ = ["MAP", "Binding", "Plan", "Step"]

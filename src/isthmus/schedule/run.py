@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from isthmus.backends.cpu import memory as cpu_memory
 from isthmus.backends.cpu import stream as cpu_stream
-from isthmus.backends.cpu.memory import Buffer
+from isthmus.backends.cpu.memory import Buffer, drop_gpu, host_address
 from isthmus.graph.node import TRACE, VIEW, Node, leaf_sig
 from isthmus.schedule.bind import Binding
 from isthmus.schedule.check import check_indices
@@ -145,20 +145,32 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
     fresh: list[Buffer] = []
     taken: list[int] = plan.taken
     buffers: list[Any] = []
+    place: int = ordered.place
     for k in range(len(taken)):
         if taken[k] < 0:
-            buffer = cpu_memory.allocate(b.out_bytes[k])
+            buffer = cpu_memory.allocate(b.out_bytes[k]) if place <= 0 else plan.backend.allocate(b.out_bytes[k])
             fresh.append(buffer)
             buffers.append(buffer)
         else:
             buffers.append(nodes[taken[k]].buffer)
+    if place > 0:
+        plan.backend.run(plan, b, nodes, buffers)
+        give_values(nodes, plan.outs, buffers, donate)
+        return
     if b.n_entries:
-        prefix = (arena.address(b.arena_bytes), *plan.read_pointers(nodes), *[x.ptr for x in fresh])
+        pointers = plan.read_pointers(nodes)
+        if 0 in pointers:
+            pointers = tuple([host_address(nodes[n].buffer) for n in plan.leaves])
+        prefix = (arena.address(b.arena_bytes), *pointers, *[x.ptr for x in fresh])
         numbers = plan.read_numbers(nodes, prefix)
         try:
             plan.pack(plan.table, 0, *prefix, *numbers)
         except struct.error:
             plan.pack(plan.table, 0, *prefix, *[as_int64(x) for x in numbers])
+        if len(fresh) < len(taken):
+            for buffer in buffers:
+                if buffer.gpu:
+                    drop_gpu(buffer)  # it is overwritten here
         if SHOW_TIME:
             run_timed(plan, b)
             give_values(nodes, plan.outs, buffers, donate)
@@ -224,7 +236,7 @@ def make_plan(ordered: Ordered, held: int, requested: list[Node], donate: bool) 
     start = time.perf_counter()
     numbers = {id(node) for node in requested}
     asked = [k for k, node in enumerate(ordered.nodes) if id(node) in numbers]
-    plan = Plan(ordered.nodes, held, asked, donate)
+    plan = Plan(ordered.nodes, held, asked, donate, ordered.place)
     counters.plans += 1
     counters.plan_seconds += time.perf_counter() - start
     plan_made(plan)

@@ -25,13 +25,15 @@ _HUGE_PAGE: Final = 2 << 20
 
 
 class Buffer:
-    """A block of host memory of at least `nbytes` bytes from address `ptr` on, for as long as this object lives.
+    """A logical block of at least `nbytes` bytes, for as long as this object lives, with a copy on the host, on a GPU, or both.
 
-    What it holds at first is anything at all. `block_bytes` is the size of the pool's block, 0 if the memory is
-    another's: then `owner` keeps it alive. `exports` counts views given to other libraries: such memory is not overwritten.
+    `ptr` is the address of the host's copy and `gpu` that of the copy on `place` (a `DevicePool`); each is 0 if there is no
+    current copy there, and what one place writes is let go of at the other. What it holds at first is anything at all.
+    `block_bytes` and `gpu_bytes` are the sizes of the pools' blocks, 0 if the memory is another's: then `owner` keeps it
+    alive. `exports` counts views given to other libraries: such memory is not overwritten.
     """
 
-    __slots__ = ("ptr", "nbytes", "block_bytes", "owner", "exports")
+    __slots__ = ("ptr", "nbytes", "block_bytes", "owner", "exports", "gpu", "gpu_bytes", "place")
 
     def __init__(self, ptr: int, nbytes: int, block_bytes: int, owner: object = None) -> None:
         self.ptr = ptr
@@ -39,8 +41,13 @@ class Buffer:
         self.block_bytes = block_bytes
         self.owner = owner
         self.exports = 0
+        self.gpu = 0
+        self.gpu_bytes = 0
+        self.place: Any = None
 
     def __del__(self) -> None:
+        if self.gpu_bytes:
+            self.place.release(self.gpu, self.gpu_bytes)
         size = self.block_bytes
         if not size:
             return
@@ -131,6 +138,32 @@ def borrow(ptr: int, nbytes: int, owner: object) -> Buffer:
     return Buffer(ptr, nbytes, 0, owner)
 
 
+def host_address(buffer: Buffer) -> int:
+    """The address of a buffer's bytes on the host, copied there from the GPU if need be."""
+    if not buffer.ptr:
+        buffer.place.bring_home(buffer)
+    return buffer.ptr
+
+
+def adopt(buffer: Buffer, block: Buffer) -> None:
+    """Make a fresh buffer's block the host's copy of another's."""
+    buffer.ptr, buffer.block_bytes = block.ptr, block.block_bytes
+    block.block_bytes = 0
+
+
+def drop_host(buffer: Buffer) -> None:
+    """Let go of the host's copy: the GPU's was written."""
+    Buffer(buffer.ptr, 0, buffer.block_bytes)  # which dies here, and gives the block back
+    buffer.ptr = buffer.block_bytes = 0
+
+
+def drop_gpu(buffer: Buffer) -> None:
+    """Let go of the GPU's copy: the host's was, or may be, written."""
+    if buffer.gpu_bytes:
+        buffer.place.release(buffer.gpu, buffer.gpu_bytes)
+    buffer.gpu = buffer.gpu_bytes = 0
+
+
 def block_size(nbytes: int) -> int:
     """The size of the block that a request is given: at most an eighth more, from 4 kB on."""
     if nbytes <= _SMALL:
@@ -144,7 +177,7 @@ def block_size(nbytes: int) -> int:
 def buffer_view(buffer: Buffer, offset: int, nbytes: int) -> memoryview:
     """`nbytes` writable bytes of `buffer` from `offset` on; the view keeps the buffer alive."""
     assert 0 <= offset <= offset + nbytes <= buffer.nbytes, (offset, nbytes, buffer)
-    memory: Any = _Memory.from_address(buffer.ptr + offset)
+    memory: Any = _Memory.from_address(host_address(buffer) + offset)
     memory.buffer = buffer
     return memoryview(memory)[:nbytes]
 

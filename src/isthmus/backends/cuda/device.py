@@ -1,0 +1,280 @@
+"""GPUs as the schedule sees them: plans are rendered for one, bound, and run on its stream.
+
+A plan's numbers live in a *table* on the device: the block of backends/cpu (parameters of every launch), written before
+each run by one copy. Kernels read their parameters there, so launches never change with addresses, sizes or numbers: a
+sequence of launches that comes a third time becomes a graph, and any binding of the plan that asks for the same sequence
+(grids are rounded up, so growing sizes do) replays it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import deque
+from typing import Any, Final
+
+from isthmus.backends.cpu import stream as cpu_stream
+from isthmus.backends.cpu.memory import Buffer, drop_gpu, drop_host
+from isthmus.backends.cuda.compile import compile_sources
+from isthmus.backends.cuda.driver import Driver, DriverError
+from isthmus.backends.cuda.find import is_simulated
+from isthmus.backends.cuda.functions import FUNCTIONS, Function, number_of
+from isthmus.backends.cuda.library.gemm import Gemm
+from isthmus.backends.cuda.memory import DevicePool
+from isthmus.backends.cuda.render import Rendered, render
+from isthmus.backends.cuda.simulate import Simulated
+from isthmus.graph.node import Node, where_made
+from isthmus.kernel.loops import Kernel
+
+MOST_GRAPHS: Final = 8  # of a plan
+CAPTURE_AT: Final = 3  # a sequence of launches that comes so often becomes a graph
+COPY = r"""
+extern "C" __global__ void __launch_bounds__(256) copy_bytes(const i64* p) {
+    RELEASE
+    u8* const to = (u8*)slot(p); const u8* const from = (const u8*)slot(p + 1); const i64 n = slot(p + 2);
+    AWAIT
+    const i64 i = (i64(blockIdx.x) * 256 + threadIdx.x) * 16;
+    if (i >= n) return;
+    u8 x[16];
+    const int count = n - i < 16 ? int(n - i) : 16;
+    load<16>(x, from + i, count);
+    store<16>(to + i, x, count);
+}
+"""
+
+
+def _copy_meaning(memory: Any, p: int) -> None:
+    to, source, n = memory.numbers(p, 3)
+    memory.view(to, n)[:] = memory.view(source, n).copy()
+
+
+class OnDevice:
+    """What a plan has on its device: the table, the arguments of its launches, and graphs by sequence of launches."""
+
+    __slots__ = ("arguments", "graphs", "nbytes", "seen", "table")
+
+    def __init__(self, table: Buffer) -> None:
+        self.table = table
+        self.nbytes = table.nbytes
+        self.arguments: dict[int, Any] = {}
+        self.graphs: dict[tuple[int, ...], Any] = {}
+        self.seen: dict[tuple[int, ...], int] = {}
+
+
+class Gpu:
+    """One GPU, started."""
+
+    def __init__(self, index: int, driver: Any) -> None:
+        self.index = index
+        self.driver = driver
+        self.memory = DevicePool(driver)
+        self.handles: dict[int, Any] = {}
+        self.arena: Buffer | None = None
+        self.busy = False
+        self.lost = ""
+        self.recent: deque[Node] = deque(maxlen=256)
+        self.counters = {"launches": 0, "graphs": 0, "graph_launches": 0, "kernels_loaded": 0}
+
+    # -- what plans are made with
+
+    def render(self, kernel: Kernel) -> Rendered:
+        return render(kernel)
+
+    def product(self, dtype: str, a_transposed: bool, b_transposed: bool, addend: bool) -> Gemm:
+        return Gemm(dtype, a_transposed, b_transposed, addend)
+
+    def copy_entry(self) -> int:
+        return number_of(Function("copy_bytes", COPY, _copy_meaning))
+
+    def copy_shape(self, nbytes: int) -> tuple[int, int]:
+        return -(-nbytes // 4096), 256
+
+    def threads(self) -> int:
+        return self.driver.processors
+
+    def allocate(self, nbytes: int) -> Buffer:
+        return self.memory.allocate(nbytes)
+
+    # -- running
+
+    def run(self, plan: Any, b: Any, nodes: list[Node], outs: list[Any]) -> None:
+        """Enqueue a bound plan. `outs` are its outputs' buffers, fresh or taken from leaves."""
+        if self.lost:
+            raise RuntimeError(self.lost)
+        self.driver.enter()
+        try:
+            self._run(plan, b, nodes, outs)
+        except DriverError as error:
+            self.fault(error)
+
+    def _run(self, plan: Any, b: Any, nodes: list[Node], outs: list[Any]) -> None:
+        driver = self.driver
+        pointers = plan.read_pointers(nodes)
+        copied: list[Buffer] = []
+        if 0 in pointers or any(nodes[n].buffer.place is not self.memory for n in plan.leaves):
+            for n in plan.leaves:
+                buffer = nodes[n].buffer
+                if not buffer.gpu or buffer.place is not self.memory:
+                    self.memory.bring(buffer)
+                    if buffer.exports:
+                        copied.append(buffer)
+            pointers = plan.read_pointers(nodes)
+        if not b.n_entries:
+            return
+        fresh = [buffer.gpu for k, buffer in enumerate(outs) if plan.taken[k] < 0]
+        prefix = (self.arena_address(b.arena_bytes), *pointers, *fresh)
+        numbers = plan.read_numbers(nodes, prefix)
+        try:
+            plan.pack(plan.table, 0, *prefix, *numbers)
+        except struct.error:
+            plan.pack(plan.table, 0, *prefix, *[x - (1 << 64) if isinstance(x, int) and x >= 1 << 63 else x for x in numbers])
+        # The CPU's driver writes the numbers that change into the block; there is no program for it to run.
+        cpu_stream.run(b.block_address, plan.table_address, b.patches_address, plan.n_patches, b.program_address, 0)
+        state = plan.on_device
+        if state is None:
+            state = plan.on_device = OnDevice(self.memory.allocate(8 * len(b.block)))
+        if b.launches is None:
+            self.prepare(b, state)
+        driver.upload(state.table.gpu, b.block_address, state.nbytes)
+        self.busy = True
+        self.recent.append(nodes[-1])
+        key = b.launches
+        graph = state.graphs.get(key)
+        if graph is None:
+            graph = self.graph(state, key)
+        if graph is not None:
+            driver.run_graph(graph)
+            self.counters["graph_launches"] += 1
+        else:
+            self.launch(state, key)
+        for k, n in enumerate(plan.taken):
+            if n >= 0 and outs[k].ptr:
+                drop_host(outs[k])
+        for buffer in copied:
+            drop_gpu(buffer)
+
+    def launch(self, state: OnDevice, key: tuple[int, ...]) -> None:
+        driver, handles, arguments = self.driver, self.handles, state.arguments
+        self.counters["launches"] += len(key) // 4
+        for k in range(0, len(key), 4):
+            driver.launch(handles[key[k]], key[k + 2], key[k + 3], arguments[key[k + 1]])
+
+    def prepare(self, b: Any, state: OnDevice) -> None:
+        """Load what a binding's program needs, and round its grids."""
+        program = list(b.program[: 4 * b.n_entries])
+        missing = {program[k] for k in range(0, len(program), 4)} - self.handles.keys()
+        self.load(sorted(missing))
+        for k in range(0, len(program), 4):
+            program[k + 2] = rounded(program[k + 2])
+            slot = program[k + 1]
+            if slot not in state.arguments:
+                state.arguments[slot] = self.driver.arguments(state.table.gpu + 8 * slot)
+        b.launches = tuple(program)
+
+    def load(self, numbers: list[int]) -> None:
+        functions = [FUNCTIONS[n] for n in numbers]
+        codes = [b""] * len(functions) if self.driver.simulated else compile_sources([f.source for f in functions], self.driver.arch)
+        for n, function, code in zip(numbers, functions, codes, strict=True):
+            self.handles[n] = self.driver.load(code, function.symbol, n)
+            self.counters["kernels_loaded"] += 1
+
+    def graph(self, state: OnDevice, key: tuple[int, ...]) -> Any:
+        """The graph of a sequence that has come often enough, or None."""
+        count = state.seen.get(key, 0) + 1
+        state.seen[key] = count
+        if count < CAPTURE_AT or len(key) < 8:
+            return None
+        if len(state.graphs) >= MOST_GRAPHS:
+            oldest = next(iter(state.graphs))
+            self.driver.free_graph(state.graphs.pop(oldest))
+            del state.seen[oldest]
+        self.driver.begin_capture()
+        try:
+            self.launch(state, key)
+        finally:
+            graph = self.driver.end_capture()
+        state.graphs[key] = graph
+        self.counters["graphs"] += 1
+        return graph
+
+    def arena_address(self, nbytes: int) -> int:
+        if nbytes == 0:
+            return 0
+        if self.arena is None or self.arena.nbytes < nbytes:
+            self.arena = None
+            self.arena = self.memory.allocate(nbytes + nbytes // 8)
+        return self.arena.gpu
+
+    def clear_cache(self) -> None:
+        """Give memory that no array and no plan holds back to the driver."""
+        self.arena = None
+        self.memory.clear_cache()
+
+    # -- waiting, and what goes wrong
+
+    def synchronize(self) -> None:
+        """Wait for all that was enqueued.
+
+        Raises:
+            RuntimeError: something of it failed, naming the lines it may have come from.
+        """
+        if self.lost:
+            raise RuntimeError(self.lost)
+        if self.busy:
+            self.busy = False
+            try:
+                self.driver.synchronize()
+            except DriverError as error:
+                self.fault(error)
+            self.recent.clear()
+
+    def fault(self, error: DriverError) -> None:
+        lines = list(dict.fromkeys(where_made(node) for node in self.recent))[-SHOWN_LINES:]
+        self.recent.clear()
+        text = f"{error} It came of work that was enqueued by arrays made at: " + "; ".join(lines or ["(nothing)"])
+        if error.lost:
+            text += f". {self.driver.name} is lost to this process; arrays that are on the host can still be used."
+            self.lost = text
+        raise RuntimeError(text) from error
+
+
+SHOWN_LINES: Final = 6
+
+
+def rounded(blocks: int) -> int:
+    """A grid at most an eighth larger, so that sizes that grow ask for the same launch for a while."""
+    step = 1 << max(0, blocks.bit_length() - 4)
+    return -(-blocks // step) * step
+
+
+_gpus: dict[int, Gpu] = {}
+
+
+def gpu(index: int) -> Gpu:
+    """The GPU of a number, started when it is first asked for.
+
+    Raises:
+        RuntimeError: it cannot be started.
+    """
+    found = _gpus.get(index)
+    if found is None:
+        found = _gpus[index] = Gpu(index, Simulated(index) if is_simulated() else Driver(index))
+    return found
+
+
+def started() -> list[Gpu]:
+    return list(_gpus.values())
+
+
+def synchronize() -> None:
+    """Wait for all GPUs."""
+    for one in started():
+        one.synchronize()
+
+
+def _forget() -> None:
+    for one in _gpus.values():
+        one.lost = "[cuda] a process that was forked cannot use the GPU of its parent; start it with the spawn method of multiprocessing."
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,190 @@
+"""One NVIDIA GPU through the CUDA driver: memory, copies, launches, graphs, events. Integers in, integers out.
+
+`backends/cuda/simulate.py` offers the same methods without a GPU. Nothing here knows of arrays or plans. The context is
+the device's primary one, so that memory can be shared with other libraries of the process. All work goes to one stream,
+in order; `Driver` is used under the schedule's lock, but any thread may hold that, so each call of a thread that is not
+known yet makes the context current.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any, Final
+
+LOST: Final = frozenset((700, 710, 714, 715, 716, 717, 718, 719, 999))  # errors after which a context is of no use
+OUT_OF_MEMORY: Final = 2
+
+
+class DriverError(RuntimeError):
+    """A CUDA call failed. `lost`: nothing more can be done with the device by this process."""
+
+    def __init__(self, call: str, code: int, words: str) -> None:
+        super().__init__(f"[cuda] {call} failed: {words} (error {code}).")
+        self.code = code
+        self.lost = code in LOST
+
+
+class Driver:
+    """Device `index`, its context made and one stream."""
+
+    simulated = False
+
+    def __init__(self, index: int) -> None:
+        from cuda.bindings import driver as cu
+
+        self.cu = cu
+        self.known = threading.local()
+        self.check("cuInit", *cu.cuInit(0))
+        device = self.check("cuDeviceGet", *cu.cuDeviceGet(index))
+        self.context = self.check("cuDevicePrimaryCtxRetain", *cu.cuDevicePrimaryCtxRetain(device))
+        self.enter()
+        get = cu.CUdevice_attribute
+        major = self.attribute(device, get.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+        minor = self.attribute(device, get.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+        self.arch = 10 * major + minor
+        self.processors = self.attribute(device, get.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        self.name = self.check("cuDeviceGetName", *cu.cuDeviceGetName(128, device)).split(b"\0")[0].decode()
+        self.total_bytes: int = self.check("cuDeviceTotalMem", *cu.cuDeviceTotalMem(device))
+        self.stream = self.check("cuStreamCreate", *cu.cuStreamCreate(1))  # not ordered with the default stream
+        self.overlap = self.overlap_attribute() if self.arch >= 90 else []
+        self.capturing = False
+
+    def attribute(self, device: Any, which: Any) -> int:
+        return int(self.check("cuDeviceGetAttribute", *self.cu.cuDeviceGetAttribute(which, device)))
+
+    def overlap_attribute(self) -> list[Any]:
+        """Programmatic dependent launch: a kernel may start before the one ahead of it has ended (prelude.py)."""
+        cu = self.cu
+        attribute = cu.CUlaunchAttribute()
+        attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        value = cu.CUlaunchAttributeValue()
+        value.programmaticStreamSerializationAllowed = 1
+        attribute.value = value
+        return [attribute]
+
+    def check(self, call: str, error: Any, *result: Any) -> Any:
+        if error:
+            _, words = self.cu.cuGetErrorString(error)
+            raise DriverError(call, int(error), words.decode() if words else "unknown")
+        return result[0] if result else None
+
+    def enter(self) -> None:
+        """Make the context current in this thread."""
+        if not getattr(self.known, "entered", False):
+            self.check("cuCtxSetCurrent", *self.cu.cuCtxSetCurrent(self.context))
+            self.known.entered = True
+
+    # -- memory
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of new device memory; 0 if there is no room."""
+        self.enter()
+        error, address = self.cu.cuMemAlloc(nbytes)
+        if int(error) == OUT_OF_MEMORY:
+            return 0
+        self.check("cuMemAlloc", error)
+        return int(address)
+
+    def free(self, address: int) -> None:
+        self.enter()
+        self.check("cuMemFree", *self.cu.cuMemFree(address))
+
+    def memory_info(self) -> tuple[int, int]:
+        """Bytes of the device that are free, and all of them."""
+        self.enter()
+        error, free, total = self.cu.cuMemGetInfo()
+        self.check("cuMemGetInfo", error)
+        return int(free), int(total)
+
+    def allocate_pinned(self, nbytes: int) -> int:
+        """The address of host memory that the device copies from at full speed; 0 if there is none to be had."""
+        self.enter()
+        error, address = self.cu.cuMemHostAlloc(nbytes, 1)  # for all contexts
+        return int(address) if not error else 0
+
+    def free_pinned(self, address: int) -> None:
+        self.enter()
+        self.check("cuMemFreeHost", *self.cu.cuMemFreeHost(address))
+
+    # -- copies, in stream order
+
+    def upload(self, to: int, from_host: int, nbytes: int) -> None:
+        """Host to device. Pageable memory may be changed when this returns; pinned memory once the stream has got here."""
+        (error,) = self.cu.cuMemcpyHtoDAsync(to, from_host, nbytes, self.stream)
+        if error:
+            self.check("cuMemcpyHtoDAsync", error)
+
+    def download(self, to_host: int, source: int, nbytes: int) -> None:
+        """Device to host; there once the stream has got here."""
+        self.enter()
+        self.check("cuMemcpyDtoHAsync", *self.cu.cuMemcpyDtoHAsync(to_host, source, nbytes, self.stream))
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        self.enter()
+        self.check("cuMemcpyDtoDAsync", *self.cu.cuMemcpyDtoDAsync(to, source, nbytes, self.stream))
+
+    # -- code
+
+    def load(self, code: bytes, symbol: str, number: int) -> Any:
+        """The handle of a kernel function in a cubin (or PTX)."""
+        self.enter()
+        module = self.check("cuModuleLoadData", *self.cu.cuModuleLoadData(code))
+        return self.check("cuModuleGetFunction", *self.cu.cuModuleGetFunction(module, symbol.encode()))
+
+    def arguments(self, address: int) -> Any:
+        """What `launch` wants of a kernel's one argument, the address of its parameters."""
+        value = ctypes.c_uint64(address)
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(value))
+        return ctypes.addressof(pointers), value, pointers
+
+    def launch(self, function: Any, blocks: int, threads: int, arguments: Any) -> None:
+        if self.capturing and self.overlap:
+            cu = self.cu
+            config = cu.CUlaunchConfig()
+            config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
+            config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+            config.hStream = self.stream
+            config.attrs = self.overlap
+            config.numAttrs = 1
+            (error,) = cu.cuLaunchKernelEx(config, function, arguments[0], 0)
+        else:
+            (error,) = self.cu.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, self.stream, arguments[0], 0)
+        if error:
+            self.check("cuLaunchKernel", error)
+
+    # -- graphs
+
+    def begin_capture(self) -> None:
+        """From here to `end_capture` this thread's work on the stream is written down, not done."""
+        self.check("cuStreamBeginCapture", *self.cu.cuStreamBeginCapture(self.stream, self.cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+        self.capturing = True
+
+    def end_capture(self) -> Any:
+        """The graph of what was written down, ready to run."""
+        self.capturing = False
+        graph = self.check("cuStreamEndCapture", *self.cu.cuStreamEndCapture(self.stream))
+        ready = self.check("cuGraphInstantiate", *self.cu.cuGraphInstantiate(graph, 0))
+        self.cu.cuGraphDestroy(graph)
+        return ready
+
+    def run_graph(self, graph: Any) -> None:
+        (error,) = self.cu.cuGraphLaunch(graph, self.stream)
+        if error:
+            self.check("cuGraphLaunch", error)
+
+    def free_graph(self, graph: Any) -> None:
+        self.cu.cuGraphExecDestroy(graph)
+
+    # -- waiting
+
+    def synchronize(self) -> None:
+        """Wait until the stream is empty.
+
+        Raises:
+            DriverError: something on it went wrong.
+        """
+        self.enter()
+        (error,) = self.cu.cuStreamSynchronize(self.stream)
+        if error:
+            self.check("cuStreamSynchronize", error)

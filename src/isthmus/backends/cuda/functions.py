@@ -1,0 +1,40 @@
+"""Kernel functions by number: programs name them by it, and those that are missing are compiled together.
+
+A number stands for a source text; which device has it loaded, and at which handle, is the driver's to know
+(`Driver.functions`). A program's entry is `(number, slot of its parameters, blocks, threads of a block)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from isthmus.backends.cuda.prelude import PRELUDE
+
+
+class Function(NamedTuple):
+    """A kernel function's symbol and text (without the prelude).
+
+    `meaning` is what the simulated device does when it runs: interpret a `Kernel`, or call a function of its memory and the
+    address of the parameters; None for the later launches of a kernel that takes several, which have nothing left to do.
+    """
+
+    symbol: str
+    text: str
+    meaning: Any
+
+    @property
+    def source(self) -> str:
+        return PRELUDE + "\n" + self.text
+
+
+FUNCTIONS: Final[list[Function]] = []
+_numbers: Final[dict[tuple[str, str], int]] = {}
+
+
+def number_of(function: Function) -> int:
+    key = (function.symbol, function.text)
+    found = _numbers.get(key)
+    if found is None:
+        found = _numbers[key] = len(FUNCTIONS)
+        FUNCTIONS.append(function)
+    return found

@@ -1,0 +1,428 @@
+"""Row kernels: stage by stage over each row, with reductions between.
+
+The row rule of this backend: the reduced axes are taken as one index i. A row is cut into chunks of CHUNK; in one, groups
+of 8 elements go to T threads in turn (group g to thread g % T; T is 32 up to SHORT elements, else 256), each thread adds
+its elements in order, and the threads are added in halves (l + (l ^ 16), 8, 4, 2, 1 in a warp, then the same of 8 warps).
+The chunks' totals are reduced as a row by the same rule.
+
+Variants: a warp or a block a row with the row in registers; a block that walks its row chunk by chunk, once a stage; and
+*split*, a block a chunk and launches between the stages, for few long rows. A side sum is a column kernel of its own, with
+the row values it needs kept in scratch (render_column.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isthmus.backends.cuda.emit import Emitter, identity_text, memory_type, register_type
+from isthmus.graph.dtype import Dtype
+from isthmus.kernel.graph import Graph, kept_nodes, row_roots, walk_roots
+from isthmus.kernel.loops import Reduce, Stage
+
+if TYPE_CHECKING:
+    from isthmus.backends.cuda.render import Rendered
+
+SHORT = 1024
+CHUNK = 16384
+GROUP = 8
+BLOCK = 256
+WARPS = BLOCK // 32
+MOST_CHUNKS = 1024  # of a row that one block walks
+CELL = 16  # bytes of a total in scratch: the value, and the index of an arg-reduction
+FEW_BLOCKS = 264  # rows that keep the chip busy
+KEEP_COST = 24
+KEEP_REGISTERS = 96
+
+
+def row_launch(r: Rendered, sizes: tuple[int, ...]) -> tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]:
+    from isthmus.backends.cuda.render_column import sides_launch
+
+    rows, length = r.count(sizes, r.parallel), r.count(sizes, r.reduced)
+    sides = any(stage.sides for stage in r.kernel.stages)
+    keep = CELL * rows * n_reduces(r.graph) if sides else 0
+    if (length > CHUNK and rows < FEW_BLOCKS and not sides) or length > CHUNK * MOST_CHUNKS:
+        assert not sides, "a side sum beside rows of over 16M elements"
+        return split_launch(r, rows, length)
+    if length <= SHORT:
+        groups = next(e for e in (1, 2, 4) if e * 32 * GROUP >= length)
+        (number,) = r.variant(f"warp {groups}", lambda symbol: [rows_entry(r.graph, symbol, 32, groups, sides)])
+        phases = [(number, -(-rows // WARPS), BLOCK)]
+    else:
+        groups = next((e for e in (1, 2, 4, 8) if e * BLOCK * GROUP >= length), 0)
+        (number,) = r.variant(f"block {groups}" if groups else "loop", lambda symbol: [rows_entry(r.graph, symbol, BLOCK, groups, sides)])
+        phases = [(number, rows, BLOCK)]
+    if not sides:
+        return tuple(phases), 0, ()
+    more, scratch = sides_launch(r, rows, length, keep)
+    return (*phases, *more), keep + scratch, ()
+
+
+def n_reduces(graph: Graph) -> int:
+    return sum(len(stage.reduces) for stage in graph.kernel.stages)
+
+
+class Rows:
+    """What the functions of one row kernel share."""
+
+    def __init__(self, graph: Graph, symbol: str) -> None:
+        self.em = em = Emitter(graph, symbol, BLOCK)
+        self.graph = graph
+        kernel = graph.kernel
+        self.parallel = [k for k, axis in enumerate(kernel.axes) if not axis.reduced]
+        self.reduced = [k for k, axis in enumerate(kernel.axes) if axis.reduced]
+        self.rows = " * ".join(em.sizes[k] for k in self.parallel) or "1ll"
+        self.reduces = [x for stage in kernel.stages for x in stage.reduces]
+        em.do(f"const i64 n = {' * '.join(em.sizes[k] for k in self.reduced)};")
+        em.do(f"const i64 rows = {self.rows};")
+        em.lane_axes = frozenset(self.reduced)
+        if len(self.reduced) == 1:
+            em.contiguous = self.reduced[0]
+            em.axes[self.reduced[0]] = "i"
+            em.lane_axis[self.reduced[0]] = "(i + j)"
+
+    def lanes(self, stage: Stage, kept: dict[int, str], outs: bool) -> None:
+        """A group's eight places: the full stores (if `outs`), and each reduction's step."""
+        em, graph = self.em, self.graph
+        values = [graph.cast(x.value, accumulator(x)) for x in stage.reduces]
+        wanted = [*walk_roots(graph, stage)] if outs else []
+        left = em.prepare([*wanted, *values], GROUP, "count")
+        packs: dict[int, str] = {}
+        full = [store for store in stage.stores if store.full] if outs else []
+        for k, store in enumerate(full):
+            if em.packed_store(store):
+                packs[k] = em.fresh()
+                em.do(f"{memory_type(em.kernel.buffers[store.buffer])} {packs[k]}[{GROUP}];")
+        with em.block_of(f"for (int j = 0; j < {GROUP}; j++)", unroll=True):
+            if len(self.reduced) > 1:
+                em.do("const i64 place = i + j;")
+                em.coordinates("place", self.reduced, em.lane_axis)
+            em.finish(left)
+            for k, name in kept.items():
+                if any(k in scope for scope in em.scopes[1:]):
+                    em.do(f"{name}[j] = {em.name(k)};")
+            for x, value in zip(stage.reduces, values, strict=True):
+                self.step(x, em.name(value))
+            for k, store in enumerate(full):
+                if k in packs:
+                    em.do(f"put({packs[k]}[j], {em.name(graph.number(store.value))});")
+                else:
+                    with em.block_of("if (j < count)"):
+                        em.put(store)
+        for k, out in packs.items():
+            store = full[k]
+            em.do(f"store<{GROUP}>(b{store.buffer} + {em.index(store.index, em.store_values(store))}, {out}, count);")
+
+    # -- reductions
+
+    def start(self, x: Reduce, prefix: str = "acc") -> None:
+        kind = accumulator(x)
+        if x.kind.startswith("arg"):
+            self.em.do(f"{register_type(kind)} {prefix}{x.number} = {register_type(kind)}{{}}; u32 {prefix}at{x.number} = 0xffffffffu;")
+        else:
+            self.em.do(f"{register_type(kind)} {prefix}{x.number} = {identity_text(x.kind, kind)};")
+
+    def step(self, x: Reduce, value: str) -> None:
+        acc = f"acc{x.number}"
+        if x.kind.startswith("arg"):
+            better = self.em.better(x.kind, accumulator(x))
+            self.em.do(f"if (j < count && (accat{x.number} == 0xffffffffu || {better}({value}, {acc}))) {{ {acc} = {value}; accat{x.number} = u32(i + j); }}")
+        else:
+            self.em.do(f"if (j < count) {acc} = {self.em.join(x.kind, accumulator(x))}({acc}, {value});")
+
+    def merge(self, x: Reduce, acc: str, at: str, other: str, other_at: str) -> str:
+        """Code that joins another total into one."""
+        if x.kind.startswith("arg"):
+            better = self.em.better(x.kind, accumulator(x))
+            return (
+                f"if ({other_at} != 0xffffffffu && ({at} == 0xffffffffu || {better}({other}, {acc}) || "
+                f"(!{better}({acc}, {other}) && {other_at} < {at}))) {{ {acc} = {other}; {at} = {other_at}; }}"
+            )
+        return f"{acc} = {self.em.join(x.kind, accumulator(x))}({acc}, {other});"
+
+    def fold(self, x: Reduce, widths: str, prefix: str = "acc") -> None:
+        """Adds lanes in halves: after it every lane has the total."""
+        em = self.em
+        acc, at = f"{prefix}{x.number}", f"{prefix}at{x.number}"
+        kind = register_type(accumulator(x))
+        with em.block_of(f"for (int by = {widths}; by; by >>= 1)", unroll=True):
+            em.do(f"const {kind} other = turn({acc}, by);")
+            if x.kind.startswith("arg"):
+                em.do(f"const u32 other_at = turn({at}, by);")
+            em.do(self.merge(x, acc, at, "other", "other_at"))
+
+    def fold_block(self, x: Reduce, again: bool) -> None:
+        """The total of a block's threads, in every thread. `again`: this code runs more than once."""
+        em = self.em
+        acc, at, kind = f"acc{x.number}", f"accat{x.number}", register_type(accumulator(x))
+        arg = x.kind.startswith("arg")
+        self.fold(x, "16")
+        em.do(f"__shared__ {kind} warps{x.number}[{WARPS}];" + (f" __shared__ u32 warps_at{x.number}[{WARPS}];" if arg else ""))
+        em.do(f"if (threadIdx.x % 32 == 0) {{ warps{x.number}[threadIdx.x / 32] = {acc};" + (f" warps_at{x.number}[threadIdx.x / 32] = {at};" if arg else "") + " }")
+        em.do("__syncthreads();")
+        em.do(f"{acc} = warps{x.number}[threadIdx.x % {WARPS}];" + (f" {at} = warps_at{x.number}[threadIdx.x % {WARPS}];" if arg else ""))
+        self.fold(x, str(WARPS // 2))
+        if again:
+            em.do("__syncthreads();")
+
+    def fold_totals(self, x: Reduce, count: str, cell: str, cell_at: str) -> None:
+        """Reduces `count` totals (C++ of total k: `cell`, `cell_at`), at most SHORT of them, by the row rule; every warp does it."""
+        em = self.em
+        self.start(x, "sum")
+        with em.block_of(f"for (i64 g = threadIdx.x % 32; g * {GROUP} < {count}; g += 32)"), em.block_of(f"for (i64 k = g * {GROUP}; k < {count} && k < g * {GROUP} + {GROUP}; k++)"):
+            em.do(self.merge(x, f"sum{x.number}", f"sumat{x.number}", cell, cell_at))
+        self.fold(x, "16", "sum")
+
+    def total(self, x: Reduce, name: str, at: str) -> None:
+        """`name` (or `at`) is the value of a reduction from here on."""
+        self.em.rows[x.number] = self.em.let(register_type(x.dtype), f"{register_type(x.dtype)}({at if x.kind.startswith('arg') else name})")
+
+    def row_stores(self, stage: Stage, when: str) -> None:
+        em = self.em
+        once = [store for store in stage.stores if not store.full]
+        if once:
+            lane_axes, em.lane_axes = em.lane_axes, frozenset()
+            em.prepare(row_roots(self.graph, stage), 1, "1")
+            with em.block_of(f"if ({when})"):
+                for store in once:
+                    em.put(store, lane=False)
+            em.lane_axes = lane_axes
+
+    def uniform(self, stage: Stage) -> None:
+        """Writes what a stage needs that is the same along the row."""
+        em = self.em
+        wanted = [*walk_roots(self.graph, stage), *(self.graph.cast(x.value, accumulator(x)) for x in stage.reduces)]
+        same = [k for k in self.graph.needed(wanted, em.known) if not em.varies(k)]
+        em.prepare(same, 1, "1")
+
+
+def accumulator(x: Reduce) -> Dtype:
+    """The dtype that a reduction adds up in; of an arg-reduction that of what is compared."""
+    if x.kind.startswith("arg"):
+        return x.value.dtype
+    return x.dtype
+
+
+def kept_packs(graph: Graph, rows: Rows, groups: int) -> tuple[list[int], list[int]]:
+    """Loads and dear values that several stages want, as far as registers go."""
+    stages = graph.kernel.stages
+    em = rows.em
+    seen: dict[int, int] = {}
+    loads = []
+    for t, stage in enumerate(stages):
+        for k in graph.needed(walk_roots(graph, stage), lambda k: False):
+            node = graph.nodes[k]
+            if node.op == "load" and em.varies(k) and em.side_by_side(node):
+                if seen.setdefault(k, t) < t and k not in loads:
+                    loads.append(k)
+    registers = sum(groups * GROUP * max(1, graph.nodes[k].dtype.size) // 4 for k in loads)
+    if registers > KEEP_REGISTERS:
+        loads = []
+        registers = 0
+    values = []
+    for _, k in kept_nodes(graph, KEEP_COST):
+        need = groups * GROUP * (2 if graph.nodes[k].dtype.size == 8 else 1)
+        if registers + need <= KEEP_REGISTERS and graph.nodes[k].op != "load":
+            values.append(k)
+            registers += need
+    return loads, values
+
+
+def rows_entry(graph: Graph, symbol: str, threads: int, groups: int, keep_rows: bool) -> Emitter:
+    """`threads` threads a row: `groups` groups of each in registers, or (0) chunk by chunk."""
+    rows = Rows(graph, symbol)
+    em = rows.em
+    if threads == 32:
+        em.do(f"const i64 row = i64(blockIdx.x) * {WARPS} + threadIdx.x / 32;")
+    else:
+        em.do("const i64 row = blockIdx.x;")
+    em.do("if (row >= rows) return;")
+    em.do(f"const int t = threadIdx.x{' % 32' if threads == 32 else ''};")
+    em.coordinates("row", rows.parallel, em.axes)
+    loads, values = kept_packs(graph, rows, groups) if groups else ([], [])
+    arrays: dict[int, str] = {}
+    for k in loads:
+        arrays[k] = em.fresh()
+        em.do(f"{memory_type(graph.nodes[k].dtype)} {arrays[k]}[{groups}][{GROUP}];")
+    for k in values:
+        arrays[k] = em.fresh()
+        em.do(f"{register_type(graph.nodes[k].dtype)} {arrays[k]}[{groups}][{GROUP}];")
+    first_of = dict.fromkeys(values, True)
+    for stage in graph.kernel.stages:
+        rows.uniform(stage)
+        for x in stage.reduces:
+            rows.start(x)
+        if groups:
+            with em.block_of(f"for (int e = 0; e < {groups}; e++)", unroll=True):
+                em.do(f"const i64 i = i64(t + e * {threads}) * {GROUP};")
+                em.do(f"const int count = n - i < {GROUP} ? (n > i ? int(n - i) : 0) : {GROUP};")
+                fresh = [k for k in loads if em.pack(k) is None and k in graph.needed(walk_roots(graph, stage), em.known)]
+                for k in fresh:
+                    em.prepare(graph.nodes[k].args, GROUP, "count")
+                    em.load_pack(k, f"{arrays[k]}[e]", GROUP, "count")
+                    em.packs[0][k] = f"{arrays[k]}[e]"
+                used = {k: f"{arrays[k]}[e]" for k in values if first_of[k]}
+                rows.lanes(stage, used, True)
+            needed = set(graph.needed(walk_roots(graph, stage), lambda k: False))
+            for k in values:
+                if first_of[k] and k in needed:
+                    first_of[k] = False
+                    em.scopes[0][k] = f"{arrays[k]}[e][j]"
+            for x in stage.reduces:
+                if threads == 32:
+                    rows.fold(x, "16")
+                else:
+                    rows.fold_block(x, False)
+                rows.total(x, f"acc{x.number}", f"accat{x.number}")
+        else:
+            chunk_loop(rows, stage)
+        rows.row_stores(stage, "t == 0")
+        if keep_rows:
+            for x in stage.reduces:
+                em.do(f"if (t == 0) *({register_type(x.dtype)}*)({row_cell(em, x, 'row')}) = {em.rows[x.number]};")
+    return em
+
+
+def chunk_loop(rows: Rows, stage: Stage) -> None:
+    em = rows.em
+    arg = {x.number: x.kind.startswith("arg") for x in stage.reduces}
+    for x in stage.reduces:
+        em.do(f"__shared__ {register_type(accumulator(x))} totals{x.number}[{MOST_CHUNKS}];" + (f" __shared__ u32 totals_at{x.number}[{MOST_CHUNKS}];" if arg[x.number] else ""))
+    with em.block_of(f"for (i64 c = 0; c * {CHUNK} < n; c++)"):
+        for x in stage.reduces:
+            reset(rows, x)
+        with em.block_of(f"for (int e = 0; e < {CHUNK // BLOCK // GROUP}; e++)"):
+            em.do(f"const i64 i = c * {CHUNK} + (t + e * {BLOCK}) * {GROUP};")
+            em.do(f"const int count = n - i < {GROUP} ? (n > i ? int(n - i) : 0) : {GROUP};")
+            em.do("if (count == 0) break;")
+            rows.lanes(stage, {}, True)
+        for x in stage.reduces:
+            rows.fold_block(x, True)
+            em.do(f"if (t == 0) {{ totals{x.number}[c] = acc{x.number};" + (f" totals_at{x.number}[c] = accat{x.number};" if arg[x.number] else "") + " }")
+    if stage.reduces:
+        em.do("__syncthreads();")
+    for x in stage.reduces:
+        rows.fold_totals(x, f"((n + {CHUNK - 1}) / {CHUNK})", f"totals{x.number}[k]", f"totals_at{x.number}[k]")
+        rows.total(x, f"sum{x.number}", f"sumat{x.number}")
+
+
+def reset(rows: Rows, x: Reduce) -> None:
+    if x.kind.startswith("arg"):
+        rows.em.do(f"accat{x.number} = 0xffffffffu;")
+    else:
+        rows.em.do(f"acc{x.number} = {identity_text(x.kind, accumulator(x))};")
+
+
+# -- split
+
+
+def scratch(em: Emitter) -> str:
+    return f"p{em.kernel.n_slots}"
+
+
+def row_cell(em: Emitter, x: Reduce, row: str) -> str:
+    """Where the value of a reduction of a row is kept."""
+    return f"{scratch(em)} + ({x.number} * rows + {row}) * {CELL}"
+
+
+def chunk_cell(em: Emitter, x: Reduce, reduces: int, row: str, chunk: str) -> str:
+    return f"{scratch(em)} + ({reduces} * rows + ({x.number} * rows + {row}) * chunks + {chunk}) * {CELL}"
+
+
+def split_launch(r: Rendered, rows: int, length: int) -> tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]:
+    stages = r.kernel.stages
+    chunks = -(-length // CHUNK)
+
+    def make(symbol: str) -> list[Emitter]:
+        entries = []
+        for t, stage in enumerate(stages):
+            entries.append(split_entry(r.graph, f"{symbol}_{t}", t))
+            if finishes(stage):
+                entries.append(finish_entry(r.graph, f"{symbol}_{t}f", t))
+        return entries
+
+    numbers = iter(r.variant("split", make))
+    phases = []
+    for stage in stages:
+        phases.append((next(numbers), rows * chunks, BLOCK))
+        if finishes(stage):
+            phases.append((next(numbers), rows, BLOCK))
+    return tuple(phases), n_reduces(r.graph) * rows * (chunks + 1) * CELL, ()
+
+
+def finishes(stage: Stage) -> bool:
+    return bool(stage.reduces) or any(not store.full for store in stage.stores)
+
+
+def read_rows(rows: Rows, before: int) -> None:
+    """Row values of the stages before, from scratch."""
+    em = rows.em
+    for stage in rows.graph.kernel.stages[:before]:
+        for x in stage.reduces:
+            em.rows[x.number] = em.let(register_type(x.dtype), f"*(const {register_type(x.dtype)}*)({row_cell(em, x, 'row')})")
+
+
+def split_entry(graph: Graph, symbol: str, number: int) -> Emitter:
+    """A chunk of one stage: full stores, and the chunk's totals."""
+    rows = Rows(graph, symbol)
+    em = rows.em
+    stage = graph.kernel.stages[number]
+    em.do(f"const i64 chunks = (n + {CHUNK - 1}) / {CHUNK};")
+    em.do("const i64 row = quotient(blockIdx.x, chunks), c = blockIdx.x - row * chunks;")
+    em.do("if (row >= rows) return;")
+    em.do("const int t = threadIdx.x;")
+    em.coordinates("row", rows.parallel, em.axes)
+    read_rows(rows, number)
+    rows.uniform(stage)
+    for x in stage.reduces:
+        rows.start(x)
+    with em.block_of(f"for (int e = 0; e < {CHUNK // BLOCK // GROUP}; e++)", unroll=len(graph.nodes) < 24):
+        em.do(f"const i64 i = c * {CHUNK} + (t + e * {BLOCK}) * {GROUP};")
+        em.do(f"const int count = n - i < {GROUP} ? (n > i ? int(n - i) : 0) : {GROUP};")
+        rows.lanes(stage, {}, True)
+    for x in stage.reduces:
+        rows.fold_block(x, False)
+        cell = em.let("i64", chunk_cell(em, x, len(rows.reduces), "row", "c"))
+        em.do(f"if (t == 0) {{ *({register_type(accumulator(x))}*)({cell}) = acc{x.number};" + (f" *(u32*)({cell} + 8) = accat{x.number};" if x.kind.startswith("arg") else "") + " }")
+    return em
+
+
+def finish_entry(graph: Graph, symbol: str, number: int) -> Emitter:
+    """After a stage: the totals of each row from those of its chunks, and the row's stores."""
+    rows = Rows(graph, symbol)
+    em = rows.em
+    stage = graph.kernel.stages[number]
+    em.do(f"const i64 chunks = (n + {CHUNK - 1}) / {CHUNK};")
+    em.do("const i64 row = blockIdx.x;")
+    em.do("if (row >= rows) return;")
+    em.do("const int t = threadIdx.x;")
+    em.coordinates("row", rows.parallel, em.axes)
+    read_rows(rows, number)
+    for x in stage.reduces:
+        kind = register_type(accumulator(x))
+        cells = em.let("i64", chunk_cell(em, x, len(rows.reduces), "row", "0"))
+        rows.start(x)
+        em.do(f"__shared__ {kind} totals{x.number}[{MOST_CHUNKS}]; __shared__ u32 totals_at{x.number}[{MOST_CHUNKS}];")
+        with em.block_of(f"if (chunks <= {SHORT})"):
+            with em.block_of(f"for (i64 k = t; k < chunks; k += {BLOCK})"):
+                em.do(f"totals{x.number}[k] = *(const {kind}*)({cells} + k * {CELL});")
+                em.do(f"totals_at{x.number}[k] = *(const u32*)({cells} + k * {CELL} + 8);")
+            em.do("__syncthreads();")
+            rows.fold_totals(x, "chunks", f"totals{x.number}[k]", f"totals_at{x.number}[k]")
+            em.do(f"acc{x.number} = sum{x.number};" + (f" accat{x.number} = sumat{x.number};" if x.kind.startswith("arg") else ""))
+        with em.block_of("else"):
+            with em.block_of(f"for (i64 c = 0; c * {CHUNK} < chunks; c++)"):
+                reset(rows, x)
+                with em.block_of(f"for (int e = 0; e < {CHUNK // BLOCK // GROUP}; e++)"), em.block_of(f"for (int j = 0; j < {GROUP}; j++)", unroll=True):
+                    em.do(f"const i64 k = c * {CHUNK} + (t + e * {BLOCK}) * {GROUP} + j;")
+                    em.do(f"if (k < chunks) {{ const {kind} other = *(const {kind}*)({cells} + k * {CELL}); const u32 other_at = *(const u32*)({cells} + k * {CELL} + 8);")
+                    em.do(rows.merge(x, f"acc{x.number}", f"accat{x.number}", "other", "other_at") + " (void)other_at; }")
+                rows.fold_block(x, True)
+                em.do(f"if (t == 0) {{ totals{x.number}[c] = acc{x.number};" + (f" totals_at{x.number}[c] = accat{x.number};" if x.kind.startswith("arg") else "") + " }")
+            em.do("__syncthreads();")
+            with em.block_of(f"if (chunks > {CHUNK})"):
+                rows.fold_totals(x, f"((chunks + {CHUNK - 1}) / {CHUNK})", f"totals{x.number}[k]", f"totals_at{x.number}[k]")
+                em.do(f"acc{x.number} = sum{x.number};" + (f" accat{x.number} = sumat{x.number};" if x.kind.startswith("arg") else ""))
+        rows.total(x, f"acc{x.number}", f"accat{x.number}")
+        em.do(f"if (t == 0) *({register_type(x.dtype)}*)({row_cell(em, x, 'row')}) = {em.rows[x.number]};")
+    rows.row_stores(stage, "t == 0")
+    return em
