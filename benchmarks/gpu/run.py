@@ -1,312 +1,317 @@
-"""What isthmus reaches on an NVIDIA GPU, beside torch (and JAX) in the same run.
+"""isthmus on an NVIDIA GPU beside torch and JAX: runs the tables, writes OUT/report.md and OUT/report.json.
 
-    python benchmarks/gpu/run.py [--only copy,rows,...] [--out DIR] [--peers]
+    python benchmarks/gpu/run.py --out DIR [--only bandwidth,launch] [--quick] [--budget 540]
+    python benchmarks/gpu/run.py --out DIR --device cpu --quick --tiny                        # do the scripts run? no figures
+    ISTHMUS_GPU=simulated python benchmarks/gpu/run.py --out DIR --quick --tiny               # the same by the GPU's way
 
-GB/s count inputs and outputs once each, over the median of several batches of runs; the first row is what a device copy
-reaches here and now. Every result is compared with torch's before it is timed. Times are of `async_eval` calls enqueued
-one after the other, and one wait.
+Each table runs in a process of its own. A row that fails is reported by its exception, and the rest goes on: where the
+process died, hung, or lost the GPU, a new one takes up behind that row. When the budget (seconds) is spent, what is
+left is reported as not reached, so that a report stands before a machine's limit on commands.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import importlib
+import importlib.metadata
+import json
 import os
-import statistics
+import platform
+import queue
+import shlex
+import signal
+import subprocess
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "src"))
+from common import Item, Setup, context_lost, environment
 
-import numpy as np
+HERE = Path(__file__).resolve().parent
+TABLES = {  # title; in the order in which they run: what matters most and takes least comes first
+    "launch": "Small kernels",
+    "mnist": "MNIST MLP, a training step (batch 256, SGD, plain loop)",
+    "bandwidth": "Bandwidth (65536x4096; long rows 2048x131072; A, B 8192x8192)",
+    "matmul": "Matrix products",
+    "gather": "Gather and scatter-add (float32, 2^20 random rows)",
+    "transfer": "Transfers of 1 GB",
+    "start": "Start of a process",
+}
+LOST = 3  # a child's exit status when the GPU answers no more
 
-import isthmus.core as mx
-from isthmus import nn, optimizers
 
-LINES: list[str] = []
+# --- the child: one table ---
 
 
-def say(text: str) -> None:
-    print(text, flush=True)
-    LINES.append(text)
+def child(name: str, skip: int, setup: Setup) -> int:
+    items = importlib.import_module(name).items(setup)
+    lines = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a framework prints goes to stderr
 
+    def say(**line: Any) -> None:
+        lines.write(json.dumps(line) + "\n")
+        lines.flush()
 
-def ours(run: Callable[[], Any], repeat: int = 10, rounds: int = 5) -> float:
-    """Seconds of one run."""
-    for _ in range(4):
-        mx.eval(run())
-    times = []
-    for _ in range(rounds):
+    say(count=len(items), items=[describe(item) for item in items])
+    for k, item in enumerate(items):
+        if k < skip:
+            continue
+        say(begin=k)
         start = time.perf_counter()
-        for _ in range(repeat):
-            mx.async_eval(run())
-        mx.synchronize()
-        times.append((time.perf_counter() - start) / repeat)
-    return statistics.median(times)
-
-
-def theirs(run: Callable[[], Any], repeat: int = 10, rounds: int = 5) -> float:
-    import torch
-
-    for _ in range(3):
-        run()
-    torch.cuda.synchronize()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        for _ in range(repeat):
-            run()
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - start) / repeat)
-    return statistics.median(times)
-
-
-def check(name: str, got: mx.array, want: Any, tolerance: float) -> str:
-    a = np.array(got.astype(mx.float32)).ravel()[: 1 << 22].astype(np.float64)
-    b = want.float().flatten()[: 1 << 22].cpu().numpy().astype(np.float64)
-    error = float(np.linalg.norm(a - b) / (np.linalg.norm(b) + 1e-30))
-    return "" if error < tolerance else f"  WRONG: relative error {error:.2e}"
-
-
-def bandwidth(peers: bool) -> None:
-    import torch
-
-    say("| work | us | GB/s | % of copy | torch eager GB/s |\n| --- | --- | --- | --- | --- |")
-    source = torch.randn(1 << 28, device="cuda")
-    target = torch.empty_like(source)
-    copy = 2 * source.nbytes / theirs(lambda: target.copy_(source)) / 1e9
-    say(f"| device copy of 1 GiB (torch) | | {copy:.0f} | 100 | |")
-    del source, target
-    torch.cuda.empty_cache()
-    rows, cols = 65536, 4096
-    for dtype, kind in ((mx.bfloat16, torch.bfloat16), (mx.float32, torch.float32)):
-        host = np.random.default_rng(0).standard_normal((rows // 8, cols), np.float32)
-        t = torch.from_numpy(host).cuda().repeat(8, 1).to(kind)
-        x = mx.tile(mx.array(host), (8, 1)).astype(dtype)
-        w, b = mx.random.normal((cols,)).astype(dtype), mx.random.normal((cols,)).astype(dtype)
-        tw, tb = torch.from_numpy(np.array(w.astype(mx.float32))).cuda().to(kind), torch.from_numpy(np.array(b.astype(mx.float32))).cuda().to(kind)
-        mx.eval(x, w, b)
-        whole = x.nbytes
-        n, fn = dtype.__repr__().split(".")[-1], torch.nn.functional
-        loose = 2e-2 if kind is torch.bfloat16 else 1e-5
-        table: list[tuple[str, Callable[[], Any], Callable[[], Any], int]] = [
-            ("gelu(x * w + b)", lambda: nn.gelu(x * w + b), lambda: fn.gelu(t * tw + tb), 2 * whole),
-            ("softmax", lambda: mx.softmax(x, axis=-1), lambda: torch.softmax(t, -1), 2 * whole),
-            ("layer norm", lambda: layer_norm(x, w, b), lambda: fn.layer_norm(t, (cols,), tw, tb), 2 * whole),
-            ("rms norm", lambda: rms_norm(x, w), lambda: fn.rms_norm(t, (cols,), tw), 2 * whole),
-            ("sum, last axis", lambda: x.sum(-1), lambda: t.sum(-1), whole),
-            ("sum, first axis", lambda: x.sum(0), lambda: t.sum(0), whole),
-            ("sum, all", lambda: x.sum(), lambda: t.sum(), whole),
-            ("argmax, last axis", lambda: mx.argmax(x, -1), lambda: t.argmax(-1), whole),
-        ]
-        for name, run, peer, moved in table:
-            row(f"{name} {n}", run, peer, moved, copy, loose if "sum" not in name else 5e-2)
-        a, c = x[:8192].reshape(8192, 4096)[:4096], x[4096:8192]
-        at, ct = t[:4096], t[4096:8192]
-        big, tbig = mx.concatenate([a, c], 0).reshape(8192, 4096), None
-        del big, tbig
-        sq, sq2 = x[:16384].reshape(8192, 8192), x[16384:32768].reshape(8192, 8192)
-        mx.eval(sq, sq2)
-        tsq, tsq2 = t[:16384].reshape(8192, 8192), t[16384:32768].reshape(8192, 8192)
-        row(f"A.T + B, 8192 {n}", lambda: sq.T + sq2, lambda: tsq.T + tsq2, 3 * sq.nbytes, copy, loose)
-        del sq, sq2, tsq, tsq2, a, c, at, ct
-        long, tlong = x.reshape(2048, 131072), t.reshape(2048, 131072)
-        mx.eval(long)
-        row(f"softmax of rows of 131072 {n}", lambda: mx.softmax(long, axis=-1), lambda: torch.softmax(tlong, -1), 2 * whole, copy, loose)
-        row(f"rms norm of rows of 131072 {n}", lambda: rms_norm(long, None), lambda: fn.rms_norm(tlong, (131072,)), 2 * whole, copy, loose)
-        del x, t, long, tlong
-        mx.clear_cache()
-        torch.cuda.empty_cache()
-
-
-def layer_norm(x: mx.array, w: mx.array, b: mx.array) -> mx.array:
-    y = x.astype(mx.float32)
-    mean = y.mean(-1, keepdims=True)
-    centred = y - mean
-    return (centred * mx.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5) * w + b).astype(x.dtype)
-
-
-def rms_norm(x: mx.array, w: mx.array | None) -> mx.array:
-    y = x.astype(mx.float32)
-    y = y * mx.rsqrt((y * y).mean(-1, keepdims=True) + 1e-5)
-    return (y if w is None else y * w).astype(x.dtype)
-
-
-def row(name: str, run: Callable[[], Any], peer: Callable[[], Any], moved: int, copy: float, tolerance: float) -> None:
-    try:
-        wrong = check(name, run(), peer(), tolerance)
-        took = ours(run)
-        rate = moved / took / 1e9
-        say(f"| {name} | {took * 1e6:.0f} | {rate:.0f} | {100 * rate / copy:.0f} | {moved / theirs(peer) / 1e9:.0f} |{wrong}")
-    except Exception as error:
-        say(f"| {name} | {type(error).__name__}: {str(error).splitlines()[0][:300]} |")
-        traceback.print_exc()
-
-
-def gather(peers: bool) -> None:
-    import torch
-
-    rows, cols = 1 << 20, 512
-    x, index = mx.random.normal((rows, cols)), mx.array(np.random.default_rng(0).integers(0, rows, rows).astype(np.int32))
-    update = mx.random.normal((rows, cols))
-    mx.eval(x, index, update)
-    tx, tu = torch.randn(rows, cols, device="cuda"), torch.randn(rows, cols, device="cuda")
-    ti = torch.from_numpy(np.array(index)).cuda().long()
-    took, peer = ours(lambda: mx.take(x, index, axis=0)), theirs(lambda: tx.index_select(0, ti))
-    say(f"| gather of 2^20 rows of 512 | {2 * x.nbytes / took / 1e9:.0f} GB/s | torch {2 * x.nbytes / peer / 1e9:.0f} |")
-    took, peer = ours(lambda: x.at[index].add(update), 3, 3), theirs(lambda: tx.index_add(0, ti, tu), 3, 3)
-    say(f"| scatter-add of as many | {3 * x.nbytes / took / 1e9:.0f} GB/s | torch {3 * x.nbytes / peer / 1e9:.0f} |")
-
-
-def matmul(peers: bool) -> None:
-    import torch
-
-    for name, a, b in (
-        ("bfloat16", (8192, 8192), (8192, 8192)), ("bfloat16", (4096, 4096), (4096, 4096)), ("float32", (4096, 4096), (4096, 4096)),
-        ("bfloat16", (64, 1024, 1024), (64, 1024, 1024)), ("float32", (256, 784), (784, 32)), ("bfloat16", (1, 4096), (4096, 14336)),
-    ):  # fmt: skip
         try:
-            x, y = mx.random.normal(a).astype(getattr(mx, name)), mx.random.normal(b).astype(getattr(mx, name))
-            mx.eval(x, y)
-            tx, ty = (torch.from_numpy(np.array(v.astype(mx.float32))).cuda().to(getattr(torch, name)) for v in (x, y))
-            wrong = check(name, x @ y, tx @ ty, 1e-2 if name == "bfloat16" else 1e-5)
-            flops = 2 * np.prod(a, dtype=np.float64) * b[-1]
-            took, peer = ours(lambda: x @ y), theirs(lambda: tx @ ty)
-            say(f"| {name} {a} @ {b} | {took * 1e6:.1f} us, {flops / took / 1e12:.1f} TFLOP/s | torch {peer * 1e6:.1f} us, {flops / peer / 1e12:.1f} |{wrong}")
-        except Exception as error:
-            say(f"| {name} {a} | {type(error).__name__}: {str(error).splitlines()[0][:300]} |")
-
-
-def launch(peers: bool) -> None:
-    x, y = mx.random.normal((1000,)), mx.random.normal((1000,))
-    mx.eval(x, y)
-
-    def adds() -> mx.array:
-        z = x
-        for _ in range(1000):
-            z = z + y
-            mx.async_eval(z)
-        return z
-
-    mx.eval(adds())
-    start = time.perf_counter()
-    mx.eval(adds())
-    say(f"| 1000 adds, async_eval each | {(time.perf_counter() - start) * 1e3:.2f} us an op |")
-
-    def chain() -> mx.array:
-        z = x
-        for _ in range(1000):
-            z = z + y
-        return z
-
-    for _ in range(4):
-        mx.eval(chain())
-    start = time.perf_counter()
-    for _ in range(5):
-        mx.eval(chain())
-    say(f"| 1000 adds, one eval | {(time.perf_counter() - start) / 5 * 1e3:.2f} us an op |")
-    for name, run in (("tiny op and eval", lambda: mx.eval(x + y)), ("item()", lambda: x.sum().item())):
-        for _ in range(20):
-            run()
-        start = time.perf_counter()
-        for _ in range(500):
-            run()
-        say(f"| {name} | {(time.perf_counter() - start) / 500 * 1e6:.1f} us |")
-    grown = mx.random.normal((4096,))
-    mx.eval(grown)
-
-    def steps(n: int) -> mx.array:
-        z = grown[:n]
-        for _ in range(10):
-            z = grown[:n] * mx.softmax(z) - z.max()
-        return z
-
-    for n in range(1000, 1040):
-        mx.eval(steps(n))
-    before = mx_stats()
-    start = time.perf_counter()
-    for n in range(1040, 1540):
-        mx.async_eval(steps(n))
-    host = (time.perf_counter() - start) / 500
-    mx.synchronize()
-    say(f"| a chain of small kernels whose size grows | {(time.perf_counter() - start) / 500 * 1e6:.1f} us a step, host {host * 1e6:.1f} | {before} {mx_stats()} |")
-
-
-def mx_stats() -> str:
-    import isthmus
-    from isthmus.backends.cuda.device import gpu
-
-    s = isthmus.stats()
-    return f"plans {s['plans']}, bindings {s['bindings']}, {gpu(0).counters}"
-
-
-def mnist(peers: bool) -> None:
-    import isthmus
-
-    rng = np.random.default_rng(0)
-    x, t = mx.array(rng.standard_normal((256, 784), np.float32)), mx.array(rng.integers(0, 10, 256).astype(np.int32))
-    for wait in (True, False):
-        model = nn.Sequential(nn.Linear(784, 32), nn.relu, nn.Linear(32, 32), nn.relu, nn.Linear(32, 10))
-        optimizer = optimizers.SGD(learning_rate=0.01)
-        step = nn.value_and_grad(model, lambda m, x, t: nn.losses.cross_entropy(m(x), t, reduction="mean"))
-        mx.eval(model.parameters())
-
-        def one() -> None:
-            loss, grads = step(model, x, t)
-            optimizer.update(model, grads)
-            (mx.eval if wait else mx.async_eval)(loss, model.parameters(), optimizer.state)
-
-        for _ in range(30):
-            one()
-        mx.synchronize()
-        start = time.perf_counter()
-        for _ in range(1000):
-            one()
-        mx.synchronize()
-        say(f"| MNIST MLP step, {'eval' if wait else 'async_eval'} | {1000 / (time.perf_counter() - start):.0f} steps/s | compiled {isthmus.stats()['compiled']} | {mx_stats()} |")
-
-
-def transfer(peers: bool) -> None:
-    a = np.random.default_rng(0).standard_normal(1 << 28, np.float32)
-    for name in ("first", "again"):
-        start = time.perf_counter()
-        x = mx.array(a)
-        mx.eval(x[:1] + 1)
-        up = time.perf_counter() - start
-        y = x * 2
-        mx.eval(y)
-        start = time.perf_counter()
-        np.array(y)
-        down = time.perf_counter() - start
-        say(f"| 1 GiB from NumPy, {name} | {a.nbytes / up / 1e9:.1f} GB/s | back {a.nbytes / down / 1e9:.1f} |")
-        del x, y
-
-
-TABLES: dict[str, Callable[[bool], None]] = {
-    "bandwidth": bandwidth, "matmul": matmul, "gather": gather, "launch": launch, "mnist": mnist, "transfer": transfer,
-}  # fmt: skip
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default=",".join(TABLES))
-    parser.add_argument("--out", default="")
-    parser.add_argument("--peers", action="store_true")
-    args = parser.parse_args()
-    say(f"{time.strftime('%Y-%m-%d')}, {sys.version.split()[0]}, {' '.join(sys.argv)}")
-    for name in args.only.split(","):
-        say(f"\n## {name}\n")
-        try:
-            TABLES[name](args.peers)
-        except Exception as error:
-            say(f"{name}: {type(error).__name__}: {error}")
+            found = item.run()
+        except Exception as e:
             traceback.print_exc()
-        if args.out:
-            with open(os.path.join(args.out, f"gpu-{args.only.replace(',', '-')[:40]}.md"), "w") as file:
-                file.write("\n".join(LINES) + "\n")
+            found = {"failed": f"{type(e).__name__}: {e}"[:600]}
+        say(end=k, found={**found, "took_s": time.perf_counter() - start})
+        if "failed" in found and ("lost" in found["failed"] or context_lost(setup)):
+            return LOST
+    return 0
+
+
+def describe(item: Item) -> dict[str, Any]:
+    return {"row": item.row, "who": item.who, "unit": item.unit, "goal": item.goal, "peers": item.peers}
+
+
+# --- the parent ---
+
+
+def run_table(name: str, args: argparse.Namespace, end: float, log: Any) -> list[dict[str, Any]]:
+    """The items of a table, described, each with its `found`."""
+    items: list[dict[str, Any]] = []
+    skip = 0
+    while True:
+        command = [sys.executable, str(HERE / "run.py"), "--child", name, "--skip", str(skip), "--device", args.device]
+        command += ["--quick"] * args.quick + ["--tiny"] * args.tiny
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment(args.device), cwd=HERE.parents[1], start_new_session=True
+        )
+        inbox: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=lambda p=process, q=inbox: [*map(q.put, p.stdout), q.put(None)], daemon=True).start()
+        first, running, why = skip, None, None
+        while True:
+            left = end - time.monotonic()
+            try:
+                text = inbox.get(timeout=max(0.0, min(args.row_timeout, left)))
+            except queue.Empty:
+                why = f"no answer within {args.row_timeout:.0f} s" if left > args.row_timeout else "not reached: the budget was spent"
+                os.killpg(process.pid, signal.SIGKILL)  # with what it started
+                break
+            if text is None:
+                break
+            line = json.loads(text)
+            if "items" in line:
+                items = items or line["items"]
+            elif "begin" in line:
+                running = line["begin"]
+            else:
+                item = items[line["end"]]
+                item["found"] = line["found"]
+                skip, running = line["end"] + 1, None
+                print(f"  {item['row']:60s} {item['who']:14s} {brief(item)}  ({line['found']['took_s']:.1f} s)", file=sys.stderr)
+        status = process.wait()
+        if time.monotonic() >= end:
+            break
+        if running is not None:
+            items[running]["found"] = {"failed": why or f"the process died of {status}; {tail(log)}"}
+            print(f"  {items[running]['row']:60s} {items[running]['who']:14s} {brief(items[running])}", file=sys.stderr)
+            skip = running + 1
+        elif not items:
+            return [
+                {"row": name, "who": "isthmus", "unit": "", "goal": None, "peers": None, "found": {"failed": why or f"the table did not start; {tail(log)}"}}
+            ]
+        elif status == 0 or skip == first:  # it is through, or would only die again
+            break
+        if skip >= len(items):
+            break
+    for item in items:
+        item.setdefault("found", {"failed": "not reached: the budget was spent" if time.monotonic() >= end else f"not reached; {tail(log)}"})
+    return items or [{"row": name, "who": "isthmus", "unit": "", "goal": None, "peers": None, "found": {"failed": "not reached: the budget was spent"}}]
+
+
+def tail(log: Any) -> str:
+    lines = Path(log.name).read_text(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "nothing on stderr"
+
+
+def brief(item: dict[str, Any]) -> str:
+    found = item["found"]
+    return found["failed"][:100] if "failed" in found else f"{number(found['value'])} {item['unit']}"
+
+
+def number(x: float) -> str:
+    return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.1f}" if abs(x) >= 10 else f"{x:.3g}"
+
+
+def more_is_better(unit: str) -> bool:
+    return unit in ("GB/s", "TFLOP/s")
+
+
+def table(items: list[dict[str, Any]]) -> list[str]:
+    """Lines of Markdown: a row for each isthmus measurement, its peers beside it."""
+    cells: dict[tuple[str, str], dict[str, Any]] = {(i["row"], i["who"]): i for i in items}
+    peers = list(dict.fromkeys(i["who"] for i in items if i["who"] != "isthmus"))
+    rows = list(dict.fromkeys(i["row"] for i in items if i["who"] == "isthmus"))
+    rows = list(dict.fromkeys(i["row"] for i in items if i["row"] in rows or not any(i["row"] == j["peers"] for j in items)))
+    failures: list[str] = []
+
+    def value(row: str, who: str) -> float | None:
+        item = cells.get((row, who))
+        return item["found"].get("value") if item else None
+
+    def cell(row: str, who: str) -> str:
+        item = cells.get((row, who))
+        if item is None:
+            return ""
+        if "failed" in item["found"]:
+            line = f"{item['row']}, {who}: {item['found']['failed']}"
+            if line not in failures:
+                failures.append(line)
+            return f"failed ({failures.index(line) + 1})"
+        note = item["found"].get("note")
+        return number(item["found"]["value"]) + (f" ({note})" if note else "")
+
+    lines = ["| work | unit | isthmus | " + "".join(f"{p} | " for p in peers) + "times the best peer | goal | reached | one eval, us | error |"]
+    lines.append("|---" * (len(peers) + 8) + "|")
+    for row in rows:
+        ours = cells.get((row, "isthmus"))
+        item = ours or next(i for i in items if i["row"] == row)
+        unit, beside = item["unit"], row
+        if not any((row, p) in cells for p in peers) and item["peers"]:
+            beside = item["peers"]
+        theirs = [v for p in peers if (v := value(beside, p))]
+        mine = value(row, "isthmus")
+        ratio = goal = reached = alone = error = ""
+        if mine and theirs:
+            ratio = f"{mine / max(theirs) if more_is_better(unit) else min(theirs) / mine:.2f}"
+        wanted = item["goal"]
+        if isinstance(wanted, list):
+            share, of = wanted
+            base = value(of, "torch") or value(beside, of)
+            if not more_is_better(unit):
+                share = 1 / share
+            wanted = share * base if base else None
+        if wanted:
+            goal = number(wanted)
+            if mine:
+                reached = "yes" if (mine >= wanted if more_is_better(unit) else mine <= wanted) else f"no ({mine / wanted:.2f})"
+        if ours:
+            alone, error = (f"{v:.{d}}" if (v := ours["found"].get(k)) is not None else "" for k, d in (("alone_us", "0f"), ("error", "1e")))
+        lines.append(
+            f"| {row} | {unit} | {cell(row, 'isthmus')} | "
+            + "".join(f"{cell(beside, p)} | " for p in peers)
+            + f"{ratio} | {goal} | {reached} | {alone} | {error} |"
+        )
+    return lines + ([""] + [f"{k}. {' '.join(text.split())}" for k, text in enumerate(failures, 1)] if failures else [])
+
+
+def card() -> dict[str, str]:
+    query = "name,driver_version,memory.total,power.limit"
+    try:
+        run = subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, timeout=30, check=True)
+        return dict(zip(query.split(","), (x.strip() for x in run.stdout.splitlines()[0].split(","))))
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return {"name": f"no GPU ({platform.processor() or platform.machine()})"}
+
+
+def state() -> str:
+    query = "clocks.sm,clocks.mem,temperature.gpu,power.draw"
+    try:
+        run = subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, timeout=30, check=True)
+        return run.stdout.strip().splitlines()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return ""
+
+
+def versions() -> dict[str, str]:
+    found = {"Python": platform.python_version()}
+    for package in ("numpy", "torch", "jax", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cublas", "llvmlite"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    probe = "import isthmus, isthmus.graph.node as n; print(isthmus.__version__, 'mypyc' if n.__file__.endswith('.so') else 'not compiled', isthmus.__file__)"
+    run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, env=environment("cpu"), cwd=HERE.parents[1])
+    found["isthmus"] = run.stdout.strip() or tail_of(run.stderr)
+    try:
+        commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=HERE).stdout.strip()
+    except OSError:
+        commit = ""
+    found["commit"] = commit or "unknown"
+    return found
+
+
+def tail_of(text: str) -> str:
+    return (text.strip().splitlines() or ["?"])[-1]
+
+
+def write(out: Path, head: dict[str, Any], tables: dict[str, list[dict[str, Any]]]) -> None:
+    (out / "report.json").write_text(json.dumps({**head, "tables": tables}, indent=1))
+    gpu = head["card"]
+    lines = [f"# {gpu['name']}, {head['date'][:10]}", "", ", ".join(f"{k} {v}" for k, v in {**gpu, **head["versions"]}.items() if k != "name") + ".", ""]
+    lines += [f"`{head['command']}`, {head['date']}, load at the start {head['load']:.1f}.", ""]
+    lines += [f"GPU before: {head['before'] or '-'}; after the last table: {head.get('after') or '-'} (SM clock, memory clock, temperature, power).", ""]
+    if head["tiny"] or head["device"] == "cpu":
+        lines += ["**A trial of the scripts: these are no figures.**", ""]
+    lines += [
+        "GB/s count the bytes of inputs and outputs once each. A time is the median of batches of enqueued calls with one wait each;",
+        "'one eval' is a call that is waited for by itself. 'times the best peer': above 1 isthmus is faster. Errors are relative, against float64.",
+    ]
+    for name, items in tables.items():
+        lines += ["", f"## {name}: {TABLES[name]}", "", *table(items)]
+    (out / "report.md").write_text("\n".join(lines) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=Path("build/bench-gpu"))
+    parser.add_argument("--only", default=",".join(TABLES))
+    parser.add_argument("--quick", action="store_true", help="fewer repeats, no torch.compile, JAX only where it is cheap")
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--tiny", action="store_true", help="sizes at which everything runs in seconds: a trial, no figures")
+    parser.add_argument("--budget", type=float, default=540, help="seconds for everything")
+    parser.add_argument("--row-timeout", type=float, default=75, help="seconds after which a row counts as hung")
+    parser.add_argument("--child")
+    parser.add_argument("--skip", type=int, default=0)
+    args = parser.parse_args()
+    if args.child:
+        return child(args.child, args.skip, Setup(args.device, args.quick, args.tiny))
+    names = args.only.split(",")
+    if unknown := set(names) - set(TABLES):
+        parser.error(f"no table {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
+    end = time.monotonic() + args.budget
+    args.out.mkdir(parents=True, exist_ok=True)
+    head: dict[str, Any] = {
+        "card": card(), "versions": versions(), "date": datetime.datetime.now().isoformat(timespec="seconds"), "load": os.getloadavg()[0],
+        "command": shlex.join(["python", *sys.argv]), "device": args.device, "tiny": args.tiny, "quick": args.quick, "before": state(),
+    }  # fmt: skip
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for name in names:
+        start = time.monotonic()
+        print(f"{name} ...", file=sys.stderr)
+        with open(args.out / f"{name}.log", "w") as log:
+            tables[name] = run_table(name, args, end, log)
+        head.setdefault("took_s", {})[name] = round(time.monotonic() - start, 1)
+        head["after"] = state()
+        write(args.out, head, tables)
+    for name, items in tables.items():
+        print("\n".join([f"{name}, {head['took_s'][name]} s", *short(items), ""]))
+    print(args.out / "report.md")
+    return 0
+
+
+def short(items: list[dict[str, Any]]) -> list[str]:
+    """The table for a terminal."""
+    text = [[c.strip() for c in line.strip("|").split("|")] for line in table(items)]
+    rows = [r[:-2] for r in text if len(r) > 5 and not r[0].startswith("---")]
+    widths = [max(len(r[k]) for r in rows) for k in range(len(rows[0]))]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip() for r in rows]
+    return lines + [r[0][:160] for r in text if len(r) == 1 and r[0]]
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
