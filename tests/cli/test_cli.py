@@ -48,7 +48,7 @@ def test_cache_is_shown_and_cleared(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("ISTHMUS_CACHE_DIR", str(tmp_path))
     assert cli.main(["cache"]) == 0
     assert capsys.readouterr().out.startswith("0 kernels, 0.0 MB, in ")
-    (tmp_path / "cpu" / ("0" * 40)).write_bytes(b"x" * 1000)
+    (tmp_path / "kernels" / ("0" * 40)).write_bytes(b"x" * 1000)
     assert cli.main(["cache", "clear"]) == 0
     assert "removed" in capsys.readouterr().out
     monkeypatch.setenv("ISTHMUS_CACHE_LIMIT_MB", "0")

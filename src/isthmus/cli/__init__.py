@@ -48,15 +48,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def cache_command(clear: bool) -> int:
     """Show the kernels kept on disk, or remove them."""
-    from isthmus.backends.cpu import compile
+    from isthmus.backends import disk_cache
 
-    before = compile.cache_info()
+    before = disk_cache.cache_info()
     if before.path is None:
         print("kernels are not kept on disk: no directory to be written to, or ISTHMUS_CACHE_LIMIT_MB is 0")
         return 0
     if clear:
-        compile.clear_cache()
-        after = compile.cache_info()
+        disk_cache.clear_cache()
+        after = disk_cache.cache_info()
         print(f"removed {before.files - after.files} kernels, {_megabytes(before.bytes - after.bytes)}, from {before.path}")
         return 0 if after.files == 0 else 1
     print(f"{before.files} kernels, {_megabytes(before.bytes)}, in {before.path}")
@@ -140,9 +140,9 @@ def _cpu() -> Iterator[Finding]:
 
 
 def _cache() -> Iterator[Finding]:
-    from isthmus.backends.cpu import compile
+    from isthmus.backends import disk_cache
 
-    info = compile.cache_info()
+    info = disk_cache.cache_info()
     if info.path is None:
         yield Finding("kernel cache", "none: each process compiles its kernels", "export ISTHMUS_CACHE_DIR=<a directory of yours>")
     else:

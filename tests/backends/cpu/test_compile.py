@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.backends import disk_cache
 from isthmus.backends.cpu import compile as compiler
 
 ADD = """define i64 @add(i64 %a, i64 %b) ATTRIBUTES {
@@ -38,7 +39,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ISTHMUS_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("ISTHMUS_CACHE_LIMIT_MB", raising=False)
     forget(monkeypatch)
-    return tmp_path / "cpu"
+    return tmp_path / "kernels"
 
 
 def forget(monkeypatch) -> None:
@@ -110,13 +111,13 @@ def test_damaged_object_is_made_again(cache, monkeypatch, damage):
 
 
 def test_cache_info_and_clear(cache):
-    assert compiler.cache_info() == (str(cache), 0, 0)
+    assert disk_cache.cache_info() == (str(cache), 0, 0)
     call_add(add_text(1))
     call_add(add_text(2))
-    path, files, size = compiler.cache_info()
+    path, files, size = disk_cache.cache_info()
     assert (path, files) == (str(cache), 2) and size > 500
-    compiler.clear_cache()
-    assert compiler.cache_info() == (str(cache), 0, 0)
+    disk_cache.clear_cache()
+    assert disk_cache.cache_info() == (str(cache), 0, 0)
     assert call_add(add_text(1)) == 6
 
 
@@ -127,9 +128,9 @@ def test_longest_unused_objects_leave_first(cache, monkeypatch):
     for age, file in enumerate(files):
         os.utime(file, (1000 - age, 1000 - age))
     size = files[0].stat().st_size
-    compiler._shrink(str(cache), 8 * size + 100)
+    disk_cache._shrink(str(cache), 8 * size + 100)
     assert sorted(cache.iterdir()) == files                       # within the limit: nothing leaves
-    compiler._shrink(str(cache), 4 * size)
+    disk_cache._shrink(str(cache), 4 * size)
     assert sorted(cache.iterdir()) == files[:3]                   # three quarters of it are left
 
 
@@ -146,25 +147,25 @@ def test_limit_of_zero_keeps_nothing(cache, monkeypatch):
     monkeypatch.setenv("ISTHMUS_CACHE_LIMIT_MB", "0")
     assert call_add(add_text(1)) == 6
     assert not cache.exists()
-    assert compiler.cache_info() == (None, 0, 0)
+    assert disk_cache.cache_info() == (None, 0, 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="modes of files")
 def test_directory_that_others_may_write_is_not_used(cache, monkeypatch, tmp_path):
-    monkeypatch.setattr(compiler.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    monkeypatch.setattr(disk_cache.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
     cache.mkdir()
     cache.chmod(0o777)
     assert call_add(add_text(1)) == 6
     assert not list(cache.iterdir())
-    assert compiler.cache_info().path == str(tmp_path / "tmp" / f"isthmus-{os.getuid()}" / "cpu")
+    assert disk_cache.cache_info().path == str(tmp_path / "tmp" / f"isthmus-{os.getuid()}")
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="owners of files")
 def test_directory_of_another_user_is_not_used(cache, monkeypatch, tmp_path):
     cache.mkdir(mode=0o700)
-    monkeypatch.setattr(compiler.tempfile, "gettempdir", lambda: str(cache.parent))
-    monkeypatch.setattr(compiler.os, "getuid", lambda: 12345)
-    assert compiler.cache_info().path is None
+    monkeypatch.setattr(disk_cache.tempfile, "gettempdir", lambda: str(cache.parent))
+    monkeypatch.setattr(disk_cache.os, "getuid", lambda: 12345)
+    assert disk_cache.cache_info().path is None
     assert call_add(add_text(1)) == 6
     assert not list(cache.iterdir())
 
@@ -172,10 +173,10 @@ def test_directory_of_another_user_is_not_used(cache, monkeypatch, tmp_path):
 def test_no_directory_at_all_is_no_error(cache, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ISTHMUS_CACHE_DIR", str(tmp_path / "file"))
-    monkeypatch.setattr(compiler.tempfile, "gettempdir", lambda: str(tmp_path / "file"))
+    monkeypatch.setattr(disk_cache.tempfile, "gettempdir", lambda: str(tmp_path / "file"))
     assert call_add(add_text(1)) == 6
-    assert compiler.cache_info() == (None, 0, 0)
-    compiler.clear_cache()
+    assert disk_cache.cache_info() == (None, 0, 0)
+    disk_cache.clear_cache()
 
 
 def test_threads_compile_at_once(cache):
@@ -199,7 +200,7 @@ def test_processes_share_the_cache(cache):
         results = pool.map(_compile_many, [0, 0, 3])
     assert [sorted(r) for r in results] == [[5, 6, 7, 8, 9, 10]] * 3
     assert not [f for f in cache.iterdir() if f.suffix == ".tmp"]
-    assert compiler.cache_info().files == 6
+    assert disk_cache.cache_info().files == 6
 
 
 @pytest.mark.parametrize(("text", "words"), [

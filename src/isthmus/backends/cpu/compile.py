@@ -4,8 +4,7 @@
 nothing to vectorize), emits an object for this very CPU and links it. Code is never unloaded, so addresses stay valid
 until the process ends, also in its forks.
 
-Objects are kept by the hash of all they depend on (text, LLVM, CPU, pipeline) in `ISTHMUS_CACHE_DIR`, else
-`$XDG_CACHE_HOME/isthmus`, else `~/.cache/isthmus`, up to `ISTHMUS_CACHE_LIMIT_MB` (512; with 0 none is kept).
+Objects are kept on disk (backends/disk_cache.py) by the hash of all they depend on: text, LLVM, CPU, pipeline.
 
 Text must be free of addresses, or it would never be found again: what lies at run time in another place each time
 (buffers, BLAS functions, tables) reaches an entry through its parameter slots: `%f = load ptr, ptr %slot`, then
@@ -21,13 +20,13 @@ import functools
 import hashlib
 import os
 import re
-import stat
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from isthmus.backends import disk_cache
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
@@ -54,14 +53,6 @@ class Host(NamedTuple):
 
     def has(self, feature: str) -> bool:
         return f"+{feature}" in self.features.split(",")
-
-
-class CacheInfo(NamedTuple):
-    """Where the object cache is (`None`: objects are not kept on disk) and what it holds."""
-
-    path: str | None
-    files: int
-    bytes: int
 
 
 def compile_module(ir_text: str, symbols: Sequence[str]) -> dict[str, int]:
@@ -99,20 +90,6 @@ def assembly(ir_text: str) -> str:
         return str(_machine().emit_assembly(_optimized(ir_text)))
 
 
-def cache_info() -> CacheInfo:
-    """Path, number of files and bytes of the object cache."""
-    path = _directory()
-    sizes = [entry.stat().st_size for entry in _scan(path)] if path else []
-    return CacheInfo(path, len(sizes), sum(sizes))
-
-
-def clear_cache() -> None:
-    """Remove the objects on disk. What this process has linked stays usable."""
-    path = _directory()
-    for entry in _scan(path) if path else ():
-        _remove(entry.path)
-
-
 # Compiling and linking
 
 _linked: dict[bytes, dict[str, int]] = {}
@@ -123,8 +100,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _load_or_compile(ir_text: str, symbols: Sequence[str], digest: bytes) -> dict[str, int]:
-    path = _path(digest)
-    code = _read(path) if path else None
+    code = disk_cache.read(digest)
     if code is not None:
         try:
             addresses = _link(code, symbols)
@@ -142,8 +118,7 @@ def _load_or_compile(ir_text: str, symbols: Sequence[str], digest: bytes) -> dic
         raise CompileError(f"{_missing(module, symbols) or error}\n{_numbered(ir_text)}") from None
     stats["kernels_compiled"] += 1
     stats["compile_seconds"] += time.perf_counter() - start
-    if path:
-        _write(path, code)
+    disk_cache.write(digest, code)
     return addresses
 
 
@@ -265,10 +240,7 @@ def _numbered(ir_text: str, error: str = "", around: int = 20) -> str:
     return "\n".join(f"{'>' if i == at else ' '}{i:4d}  {lines[i - 1]}" for i in range(first, last + 1))
 
 
-# The object cache: files named by digest, each `_MAGIC`, a checksum of the object, the object
-
-_MAGIC = b"isthmus1"
-_CHECKSUM_BYTES = 16
+# What an object is kept under
 
 
 @functools.cache
@@ -285,104 +257,3 @@ def _digest(ir_text: str) -> bytes:
     digest = hashlib.sha256(_environment())
     digest.update(ir_text.encode())
     return digest.digest()
-
-
-def _limit_bytes() -> int:
-    try:
-        return int(float(os.environ.get("ISTHMUS_CACHE_LIMIT_MB", "512")) * 1e6)
-    except ValueError:
-        return 512_000_000
-
-
-def _directory() -> str | None:
-    """The directory of the cache, made if need be; `None` where there is none to be had, or the limit is 0."""
-    if _limit_bytes() <= 0:
-        return None
-    environ = os.environ
-    base = environ.get("ISTHMUS_CACHE_DIR") or os.path.join(
-        environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "isthmus")
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    for path in (os.path.join(base, "cpu"), os.path.join(tempfile.gettempdir(), f"isthmus-{user}", "cpu")):
-        try:
-            os.makedirs(path, mode=0o700, exist_ok=True)
-            status = os.lstat(path)
-        except OSError:
-            continue
-        # Objects are run, so nobody else may be able to put one there.
-        private = not hasattr(os, "getuid") or (status.st_uid == user and not status.st_mode & 0o022)
-        if stat.S_ISDIR(status.st_mode) and private and os.access(path, os.W_OK):
-            return path
-    return None
-
-
-def _path(digest: bytes) -> str | None:
-    directory = _directory()
-    return os.path.join(directory, digest.hex()) if directory else None
-
-
-def _scan(directory: str) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            yield from (entry for entry in entries if entry.is_file(follow_symlinks=False))
-    except OSError:
-        return
-
-
-def _read(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-        os.utime(path)                       # the time of last use, for `_shrink`
-    except OSError:
-        return None
-    head = len(_MAGIC) + _CHECKSUM_BYTES
-    code = data[head:]
-    if data[:head] != _MAGIC + _checksum(code):
-        _remove(path)
-        return None
-    return code
-
-
-def _write(path: str, code: bytes) -> None:
-    """Put an object into the cache; processes that write the same one at once all put the same bytes."""
-    temporary = ""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), suffix=".tmp")
-        with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + _checksum(code) + code)
-        os.replace(temporary, path)
-    except OSError:
-        _remove(temporary)
-        return
-    if stats["kernels_compiled"] % 64 == 1:  # the first of a process, then now and then
-        _shrink(os.path.dirname(path), _limit_bytes())
-
-
-def _checksum(code: bytes) -> bytes:
-    return hashlib.blake2b(code, digest_size=_CHECKSUM_BYTES).digest()
-
-
-def _shrink(directory: str, limit_bytes: int) -> None:
-    """Remove the files longest not used until three quarters of the limit are left, if it is passed."""
-    files = []
-    for entry in _scan(directory):
-        try:
-            status = entry.stat()
-        except OSError:
-            continue                         # another process was faster
-        files.append((status.st_mtime_ns, status.st_size, entry.path))
-    total = sum(size for _, size, _ in files)
-    if total <= limit_bytes:
-        return
-    for _, size, path in sorted(files):
-        _remove(path)
-        total -= size
-        if total <= limit_bytes * 3 // 4:
-            return
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
