@@ -92,7 +92,7 @@ def run_table(name: str, args: argparse.Namespace, end: float, log: Any) -> list
         )
         inbox: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=lambda p=process, q=inbox: [*map(q.put, p.stdout), q.put(None)], daemon=True).start()
-        first, running, why = skip, None, None
+        first, running, why, noted = skip, None, None, os.path.getsize(log.name)
         while True:
             left = end - time.monotonic()
             try:
@@ -107,7 +107,7 @@ def run_table(name: str, args: argparse.Namespace, end: float, log: Any) -> list
             if "items" in line:
                 items = items or line["items"]
             elif "begin" in line:
-                running = line["begin"]
+                running, noted = line["begin"], os.path.getsize(log.name)
             else:
                 item = items[line["end"]]
                 item["found"] = line["found"]
@@ -117,12 +117,19 @@ def run_table(name: str, args: argparse.Namespace, end: float, log: Any) -> list
         if time.monotonic() >= end:
             break
         if running is not None:
-            items[running]["found"] = {"failed": why or f"the process died of {status}; {tail(log)}"}
+            items[running]["found"] = {"failed": why or f"the process died of {cause(status)}; {tail(log, noted)}"}
             print(f"  {items[running]['row']:60s} {items[running]['who']:14s} {brief(items[running])}", file=sys.stderr)
             skip = running + 1
         elif not items:
             return [
-                {"row": name, "who": "isthmus", "unit": "", "goal": None, "peers": None, "found": {"failed": why or f"the table did not start; {tail(log)}"}}
+                {
+                    "row": name,
+                    "who": "isthmus",
+                    "unit": "",
+                    "goal": None,
+                    "peers": None,
+                    "found": {"failed": why or f"the table did not start; {tail(log, noted)}"},
+                }
             ]
         elif status == 0 or skip == first:  # it is through, or would only die again
             break
@@ -133,9 +140,14 @@ def run_table(name: str, args: argparse.Namespace, end: float, log: Any) -> list
     return items or [{"row": name, "who": "isthmus", "unit": "", "goal": None, "peers": None, "found": {"failed": "not reached: the budget was spent"}}]
 
 
-def tail(log: Any) -> str:
-    lines = Path(log.name).read_text(errors="replace").strip().splitlines()
+def tail(log: Any, start: int = 0) -> str:
+    """The last line of what was written to the log after `start`."""
+    lines = Path(log.name).read_bytes()[start:].decode(errors="replace").strip().splitlines()
     return lines[-1][:300] if lines else "nothing on stderr"
+
+
+def cause(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"status {status}"
 
 
 def brief(item: dict[str, Any]) -> str:
@@ -306,11 +318,11 @@ def main() -> int:
 
 def short(items: list[dict[str, Any]]) -> list[str]:
     """The table for a terminal."""
-    text = [[c.strip() for c in line.strip("|").split("|")] for line in table(items)]
-    rows = [r[:-2] for r in text if len(r) > 5 and not r[0].startswith("---")]
+    text = table(items)
+    rows = [[c.strip() for c in line.strip("|").split("|")][:-2] for line in text if line.startswith("| ")]
     widths = [max(len(r[k]) for r in rows) for k in range(len(rows[0]))]
     lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip() for r in rows]
-    return lines + [r[0][:160] for r in text if len(r) == 1 and r[0]]
+    return lines + [line[:160] for line in text if line and not line.startswith("|")]
 
 
 if __name__ == "__main__":
