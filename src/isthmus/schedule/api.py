@@ -93,7 +93,7 @@ def _pool() -> Any:
 
 def get_active_memory() -> int:
     """Bytes in use by arrays and plans."""
-    return cpu_memory.active_bytes() + sum([one.memory.active for one in _gpus()])
+    return cpu_memory.active_bytes() + int(sum(one.memory.active for one in _gpus()))
 
 
 def get_array_buffer_size(*args: Any) -> int:
@@ -117,7 +117,7 @@ def get_array_buffer_size(*args: Any) -> int:
 
 def get_peak_memory() -> int:
     """The most bytes in use at one time since the start, or since `reset_peak_memory`."""
-    return cpu_memory.peak_bytes() + sum([one.memory.peak for one in _gpus()])
+    return cpu_memory.peak_bytes() + int(sum(one.memory.peak for one in _gpus()))
 
 
 def reset_peak_memory() -> None:
@@ -129,7 +129,7 @@ def reset_peak_memory() -> None:
 
 def get_cache_memory() -> int:
     """Bytes kept for reuse that no array holds."""
-    return cpu_memory.cache_bytes() + sum([one.memory.cached for one in _gpus()])
+    return cpu_memory.cache_bytes() + int(sum(one.memory.cached for one in _gpus()))
 
 
 def set_cache_limit(limit: int) -> int:

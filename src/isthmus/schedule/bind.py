@@ -86,7 +86,7 @@ class Frame:
 class Binding:
     """A plan at particular sizes: buffers of numbers that the driver reads."""
 
-    __slots__ = ("arena_bytes", "block", "block_address", "launches", "n_entries", "out_bytes", "patches", "patches_address", "program", "program_address")
+    __slots__ = ("arena_bytes", "block", "block_address", "calls", "launches", "n_entries", "out_bytes", "patches", "patches_address", "program", "program_address")
 
     def __init__(self, block: Any, patches: Any, program: Any, n_entries: int, arena_bytes: int, out_bytes: tuple[int, ...]) -> None:
         self.block = block
@@ -98,7 +98,8 @@ class Binding:
         self.n_entries = n_entries
         self.arena_bytes = arena_bytes
         self.out_bytes = out_bytes
-        self.launches: Any = None  # what a GPU makes of the program
+        self.launches: Any = None  # what a GPU makes of the program, and
+        self.calls: Any = ()  # the slots of its library calls
 
 
 def bind(frame: Frame, values: tuple[int, ...]) -> Binding:

@@ -17,9 +17,11 @@ from isthmus.backends.cpu import stream as cpu_stream
 from isthmus.backends.cpu.memory import Buffer, drop_gpu, drop_host
 from isthmus.backends.cuda.compile import compile_sources
 from isthmus.backends.cuda.driver import Driver, DriverError
-from isthmus.backends.cuda.find import is_simulated
+from isthmus.backends.cuda.find import has_cublaslt, is_simulated
 from isthmus.backends.cuda.functions import FUNCTIONS, Function, number_of
-from isthmus.backends.cuda.library.gemm import Gemm
+from isthmus.backends.cuda.library.calls import CALLS
+from isthmus.backends.cuda.library.cublaslt import WORKSPACE_BYTES
+from isthmus.backends.cuda.library.gemm import ALPHA, BETA, Gemm
 from isthmus.backends.cuda.memory import DevicePool
 from isthmus.backends.cuda.render import Rendered, render
 from isthmus.backends.cuda.simulate import Simulated
@@ -27,6 +29,7 @@ from isthmus.graph.node import Node, where_made
 from isthmus.kernel.loops import Kernel
 
 MOST_GRAPHS: Final = 8  # of a plan
+MOST_SEEN: Final = 512  # sequences of a plan that are counted
 CAPTURE_AT: Final = 3  # a sequence of launches that comes so often becomes a graph
 COPY = r"""
 extern "C" __global__ void __launch_bounds__(256) copy_bytes(const i64* p) {
@@ -70,6 +73,8 @@ class Gpu:
         self.memory = DevicePool(driver)
         self.handles: dict[int, Any] = {}
         self.arena: Buffer | None = None
+        self._workspace: Buffer | None = None
+        self._library: bool | None = None
         self.busy = False
         self.lost = ""
         self.recent: deque[Node] = deque(maxlen=256)
@@ -78,10 +83,16 @@ class Gpu:
     # -- what plans are made with
 
     def render(self, kernel: Kernel) -> Rendered:
-        return render(kernel)
+        return render(kernel, self.driver.arch)
 
     def product(self, dtype: str, a_transposed: bool, b_transposed: bool, addend: bool) -> Gemm:
-        return Gemm(dtype, a_transposed, b_transposed, addend)
+        return Gemm(dtype, a_transposed, b_transposed, addend, self.has_library())
+
+    def has_library(self) -> bool:
+        """Whether cuBLASLt is installed."""
+        if self._library is None:
+            self._library = not self.driver.simulated and has_cublaslt()
+        return self._library
 
     def copy_entry(self) -> int:
         return number_of(Function("copy_bytes", COPY, _copy_meaning))
@@ -138,59 +149,77 @@ class Gpu:
         driver.upload(state.table.gpu, b.block_address, state.nbytes)
         self.busy = True
         self.recent.append(nodes[-1])
-        key = b.launches
+        calls = {slot: tuple(b.block[slot : slot + 4]) + tuple(b.block[slot + ALPHA : slot + BETA + 1]) for slot in b.calls}
+        key = (*b.launches, *[x for call in calls.values() for x in call])
         graph = state.graphs.get(key)
         if graph is None:
-            graph = self.graph(state, key)
+            graph = self.graph(state, key, b.launches, calls)
         if graph is not None:
             driver.run_graph(graph)
             self.counters["graph_launches"] += 1
         else:
-            self.launch(state, key)
+            self.launch(state, b.launches, calls)
         for k, n in enumerate(plan.taken):
             if n >= 0 and outs[k].ptr:
                 drop_host(outs[k])
         for buffer in copied:
             drop_gpu(buffer)
 
-    def launch(self, state: OnDevice, key: tuple[int, ...]) -> None:
+    def launch(self, state: OnDevice, launches: tuple[int, ...], calls: dict[int, tuple[int, ...]]) -> None:
         driver, handles, arguments = self.driver, self.handles, state.arguments
-        self.counters["launches"] += len(key) // 4
-        for k in range(0, len(key), 4):
-            driver.launch(handles[key[k]], key[k + 2], key[k + 3], arguments[key[k + 1]])
+        self.counters["launches"] += len(launches) // 4
+        for k in range(0, len(launches), 4):
+            number, slot = launches[k], launches[k + 1]
+            if number >= 0:
+                driver.launch(handles[number], launches[k + 2], launches[k + 3], arguments[slot])
+            else:
+                alpha, beta = struct.unpack("dd", struct.pack("qq", *calls[slot][4:]))
+                call = CALLS[-1 - number]
+                call.run(self, calls[slot][:4], alpha if call.spec.ldd >= 0 else 1.0, beta if call.spec.ldd >= 0 else 0.0, arguments[slot])
 
     def prepare(self, b: Any, state: OnDevice) -> None:
         """Load what a binding's program needs, and round its grids."""
         program = list(b.program[: 4 * b.n_entries])
-        missing = {program[k] for k in range(0, len(program), 4)} - self.handles.keys()
-        self.load(sorted(missing))
+        self.load_missing([program[k] for k in range(0, len(program), 4) if program[k] >= 0])
+        b.calls = tuple(program[k + 1] for k in range(0, len(program), 4) if program[k] < 0)
         for k in range(0, len(program), 4):
-            program[k + 2] = rounded(program[k + 2])
+            program[k + 2] = rounded(program[k + 2], FUNCTIONS[program[k]].cluster if program[k] >= 0 else 1)
             slot = program[k + 1]
             if slot not in state.arguments:
                 state.arguments[slot] = self.driver.arguments(state.table.gpu + 8 * slot)
         b.launches = tuple(program)
 
-    def load(self, numbers: list[int]) -> None:
+    def load_missing(self, wanted: list[int]) -> None:
+        numbers = sorted(set(wanted) - self.handles.keys())
+        if not numbers:
+            return
         functions = [FUNCTIONS[n] for n in numbers]
         codes = [b""] * len(functions) if self.driver.simulated else compile_sources([f.source for f in functions], self.driver.arch)
         for n, function, code in zip(numbers, functions, codes, strict=True):
             self.handles[n] = self.driver.load(code, function.symbol, n)
             self.counters["kernels_loaded"] += 1
 
-    def graph(self, state: OnDevice, key: tuple[int, ...]) -> Any:
+    def workspace(self) -> int:
+        """The address of what library calls may use for themselves."""
+        if self._workspace is None:
+            self._workspace = self.memory.allocate(WORKSPACE_BYTES)
+        return self._workspace.gpu
+
+    def graph(self, state: OnDevice, key: tuple[int, ...], launches: tuple[int, ...], calls: dict[int, tuple[int, ...]]) -> Any:
         """The graph of a sequence that has come often enough, or None."""
         count = state.seen.get(key, 0) + 1
         state.seen[key] = count
-        if count < CAPTURE_AT or len(key) < 8:
+        if len(state.seen) > MOST_SEEN:
+            state.seen.clear()
+        if count < CAPTURE_AT or len(launches) < 8:
             return None
         if len(state.graphs) >= MOST_GRAPHS:
             oldest = next(iter(state.graphs))
             self.driver.free_graph(state.graphs.pop(oldest))
-            del state.seen[oldest]
+            state.seen.pop(oldest, None)
         self.driver.begin_capture()
         try:
-            self.launch(state, key)
+            self.launch(state, launches, calls)
         finally:
             graph = self.driver.end_capture()
         state.graphs[key] = graph
@@ -241,9 +270,9 @@ class Gpu:
 SHOWN_LINES: Final = 6
 
 
-def rounded(blocks: int) -> int:
+def rounded(blocks: int, multiple: int) -> int:
     """A grid at most an eighth larger, so that sizes that grow ask for the same launch for a while."""
-    step = 1 << max(0, blocks.bit_length() - 4)
+    step = max(1 << max(0, blocks.bit_length() - 4), multiple)
     return -(-blocks // step) * step
 
 

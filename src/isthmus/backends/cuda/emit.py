@@ -30,10 +30,10 @@ _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="
 _FUNCTIONS = {
     "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "sqrt": "sqrt", "copysign": "copysign", "fmod": "fmod",
     "exp": "exp", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p", "sin": "sin", "cos": "cos",
-    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "cosh": "cosh", "tanh": "tanh", "erf": "erf", "erfinv": "erfinv", "abs": "fabs",
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "cosh": "cosh", "tanh": "tanh", "erfinv": "erfinv", "abs": "fabs",
 }  # fmt: skip  # of double; with an f at the end, of float
 _OWN = {
-    "min": "min_f", "max": "max_f", "sigmoid": "sigmoid_f", "tan": "tan_f", "sinh": "sinh_f", "arcsinh": "asinh_f", "arccosh": "acosh_f",
+    "erf": "erf_f", "min": "min_f", "max": "max_f", "sigmoid": "sigmoid_f", "tan": "tan_f", "sinh": "sinh_f", "arcsinh": "asinh_f", "arccosh": "acosh_f",
     "arctanh": "atanh_f", "pow": "pow_f", "arctan2": "atan2_f",
 }  # fmt: skip
 _SHORT = {"exp": "exp_s", "sigmoid": "sigmoid_s", "tanh": "tanh_s", "erf": "erf_s"}  # for results that are rounded to 16 bits
@@ -56,6 +56,15 @@ def memory_type(dtype: Dtype) -> str:
     if dtype is bool_:
         return "u8"
     return "f16" if dtype is float16 else "b16" if dtype is bfloat16 else register_type(dtype)
+
+
+def letter(dtype: Dtype) -> str:
+    return "h" if dtype is float16 else "b"
+
+
+def paired(dtype: Dtype, lanes: int) -> bool:
+    """Whether packs of a dtype lie two in a register."""
+    return is_half(dtype) and lanes % 2 == 0
 
 
 def literal(value: Any, dtype: Dtype) -> str:
@@ -189,9 +198,15 @@ class Emitter:
         self.lane_axes: frozenset[int] = frozenset()  # axes whose index differs between lanes
         self.lane_rows = False  # whether results of reductions differ between lanes
         self.contiguous = -1  # the axis along which lanes are consecutive elements, if there is one
+        self.whole = False  # whether every pack is full: nothing asks whether a lane is there
+        self.cluster = 1
+        self.width = 1  # lanes that are written at once: 2 where 16-bit floats come in pairs
+        self.lanes_of: list[dict[int, list[str]]] = [{}]  # node -> names of its value in the lanes written at once
+        self.pairs: dict[int, str] = {}  # 16-bit node -> name of a register with both lanes
+        self.wanted: list[int] = []
         self.rows: dict[int, str] = {}  # results of reductions
         self.axes: dict[int, str] = {}  # frame axis -> its index (along `contiguous`: that of lane 0)
-        self.lane_axis: dict[int, str] = {}  # frame axis -> its index in lane j
+        self.lane_axis: dict[int, str] = {}  # frame axis -> its index in a lane; `@` stands for the lane
         n_kernel = self.kernel.n_slots
         self.slots = [f"p{k}" for k in range(n_kernel + 3)]
         self.sizes = [self.number(axis.size) for axis in self.kernel.axes]
@@ -231,7 +246,8 @@ class Emitter:
         """The function, with what it calls."""
         body = "\n".join(self.lines)
         words = set(re.findall(r"\bp\d+\b", body))
-        head = [f"extern \"C\" __global__ void __launch_bounds__({self.block}) {self.symbol}(const i64* p) {{", "    RELEASE"]
+        cluster = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
+        head = [f"extern \"C\" __global__ void{cluster} __launch_bounds__({self.block}) {self.symbol}(const i64* p) {{", "    RELEASE"]
         for k in range(len(self.kernel.buffers), self.kernel.n_slots + 3):
             if f"p{k}" in words:
                 head.append(f"    const i64 p{k} = slot(p + {k});")
@@ -283,7 +299,9 @@ class Emitter:
 
     def prepare(self, wanted: Iterable[int], lanes: int, count: str) -> list[int]:
         """Writes what `wanted` needs that is equal in all lanes, and the loads of whole packs; gives back what is left, in order."""
+        wanted = list(wanted)
         left: list[int] = []
+        self.wanted = wanted
         for k in self.graph.needed(wanted, self.known):
             node = self.graph.nodes[k]
             if not self.varies(k):
@@ -291,7 +309,7 @@ class Emitter:
             elif node.op == "load" and self.side_by_side(node):
                 if self.pack(k) is None:
                     name = self.fresh()
-                    self.do(f"{memory_type(node.dtype)} {name}[{lanes}];")
+                    self.do(self.pack_declaration(node.dtype, name, lanes))
                     self.load_pack(k, name, lanes, count)
                     self.packs[-1][k] = name
                 left.append(k)
@@ -304,21 +322,127 @@ class Emitter:
         load: Load = node.attr
         at = f"b{load.buffer} + {self.index(load.index, node.args)}"
         limit = count if load.mask is None else f"({self.name(node.args[-1])} ? {count} : 0)"
-        self.do(f"load<{lanes}>({name}, {at}, {limit});")
+        self.do(f"load{'2' if paired(node.dtype, lanes) else ''}<{lanes}>({name}, {at}, {limit});")
 
-    def finish(self, left: Iterable[int]) -> None:
-        """Writes, for one lane, what `prepare` left over."""
-        for k in left:
-            if not self.known(k):
-                node = self.graph.nodes[k]
-                pack = self.pack(k)
-                text = f"get({pack}[j])" if pack is not None else self.value(k, lane=True)
-                if pack is not None and node.dtype is bool_:
-                    text = f"{pack}[j] != 0"
-                self.scopes[-1][k] = self.let(register_type(node.dtype), text)
+    def pack_declaration(self, dtype: Dtype, name: str, lanes: int, outer: str = "") -> str:
+        """A pack of values as they lie in memory; 16-bit floats two in a register."""
+        return f"u32 {name}{outer}[{lanes // 2}];" if paired(dtype, lanes) else f"{memory_type(dtype)} {name}{outer}[{lanes}];"
 
-    def value(self, k: int, lane: bool = False) -> str:
-        """C++ for node k of values that are known."""
+    @contextmanager
+    def lane_loop(self, left: list[int], lanes: int) -> Iterator[None]:
+        """Writes, lane by lane, what `prepare` left over. Inside, `lane_value` names values."""
+        halves = any(is_half(self.graph.nodes[k].dtype) for k in left)
+        self.width = 2 if halves and lanes % 2 == 0 and self.contiguous >= 0 else 1
+        with self.block_of(f"for (int j = 0; j < {lanes}; j += {self.width})", unroll=True):
+            self.lanes_of.append({})
+            self.pairs = {}
+            yield
+            self.lanes_of.pop()
+            self.width = 1
+
+    def at(self, w: int) -> str:
+        """The lane that is written w-th."""
+        return "j" if w == 0 else f"(j + {w})"
+
+    def finish(self, left: list[int], extra: Iterable[int] = ()) -> None:
+        """The values of `left` (or what `extra` wants of it) in the lanes written at once."""
+        if self.width == 1:
+            for k in left:
+                if not self.known(k):
+                    self.scopes[-1][k] = self.let(register_type(self.graph.nodes[k].dtype), self.lane_text(k, 0))
+            return
+        # What is wanted, where sums of pairs stand for their float32 forms.
+        inside, seen, stack = set(left), set(), [*self.wanted, *extra]
+        while stack:
+            k = stack.pop()
+            if k not in inside or k in seen or self.known(k):
+                continue
+            seen.add(k)
+            found = self.pair_sum(k)
+            stack.extend(found[1] if found else self.graph.nodes[k].args)
+        for k in sorted(seen):
+            self.write_pair(k)
+
+    def lane_text(self, k: int, w: int) -> str:
+        node = self.graph.nodes[k]
+        pack = self.pack(k)
+        if pack is None:
+            return self.value(k, lane=True, w=w)
+        if node.dtype is bool_:
+            return f"{pack}[{self.at(w)}] != 0"
+        return f"get({pack}[{self.at(w)}])"
+
+    def pair_sum(self, k: int) -> tuple[str, list[int]] | None:
+        """Whether a 16-bit node is a sum, difference or product of two of its dtype, rounded once: its function and those."""
+        node = self.graph.nodes[k]
+        if node.op != "cast" or not is_half(node.dtype):
+            return None
+        inner = self.graph.nodes[node.args[0]]
+        if inner.op not in ("add", "sub", "mul") or inner.dtype is not float32:
+            return None
+        found = []
+        for a in inner.args:
+            of = self.graph.nodes[a]
+            if of.op != "cast" or self.graph.nodes[of.args[0]].dtype is not node.dtype:
+                return None
+            found.append(of.args[0])
+        return f"{inner.op}_{letter(node.dtype)}2", found
+
+    def pair(self, k: int) -> str:
+        """A register with both lanes of a 16-bit node."""
+        found = self.pairs.get(k)
+        if found is None:
+            lo, hi = self.lane_value(k, 0), self.lane_value(k, 1)
+            found = self.pairs[k] = self.let("u32", f"pair_{letter(self.graph.nodes[k].dtype)}({lo}, {hi})")
+        return found
+
+    def write_pair(self, k: int) -> None:
+        node = self.graph.nodes[k]
+        if is_half(node.dtype):
+            kind = letter(node.dtype)
+            pack, summed = self.pack(k), self.pair_sum(k)
+            if pack is not None:
+                self.pairs[k] = f"{pack}[j / 2]"
+                return
+            if summed is not None:
+                self.pairs[k] = self.let("u32", f"{summed[0]}({self.pair(summed[1][0])}, {self.pair(summed[1][1])})")
+                return
+            if node.op == "cast" and not is_half(self.graph.nodes[node.args[0]].dtype) and self.graph.nodes[node.args[0]].dtype is float32:
+                a = node.args[0]
+                self.pairs[k] = self.let("u32", f"pair_{kind}({self.lane_value(a, 0)}, {self.lane_value(a, 1)})")
+                return
+        kind = register_type(node.dtype)
+        self.lanes_of[-1][k] = [self.let(kind, self.lane_text(k, w)) for w in range(self.width)]
+
+    def lane_value(self, k: int, w: int) -> str:
+        """The name of a node's value in the lane written w-th."""
+        for lanes in reversed(self.lanes_of):
+            if k in lanes:
+                return lanes[k][w]
+        if k in self.pairs:
+            kind = letter(self.graph.nodes[k].dtype)
+            names = [self.let("f32", f"{side}_{kind}({self.pairs[k]})") for side in ("lo", "hi")]
+            self.lanes_of[-1][k] = names
+            return names[w]
+        name = self.name(k)
+        return name.replace("[j]", f"[{self.at(w)}]") if w else name
+
+    def put_lane(self, out: str, k: int, dtype: Dtype, lanes: int) -> None:
+        """The lanes written at once of node k, into a pack that is to be stored."""
+        if paired(dtype, lanes) and self.width == 2:
+            self.do(f"{out}[j / 2] = {self.pair(k)};")
+        elif paired(dtype, lanes):
+            self.do(f"put2_{letter(dtype)}({out}[j / 2], j % 2, {self.lane_value(k, 0)});")
+        else:
+            for w in range(self.width):
+                self.do(f"put({out}[{self.at(w)}], {self.lane_value(k, w)});")
+
+    def store_pack(self, store: Store, out: str, lanes: int) -> None:
+        at = f"b{store.buffer} + {self.index(store.index, self.store_values(store))}"
+        self.do(f"store{'2' if paired(self.kernel.buffers[store.buffer], lanes) else ''}<{lanes}>({at}, {out}, count);")
+
+    def value(self, k: int, lane: bool = False, w: int = 0) -> str:
+        """C++ for node k of values that are known (`lane`: in the lane written w-th)."""
         node = self.graph.nodes[k]
         op, e = node.op, node.expr
         if op == "const":
@@ -329,28 +453,28 @@ class Emitter:
                 return f"{register_type(e.dtype)}(__longlong_as_double({slot}))"
             return f"({slot} != 0)" if e.dtype is bool_ else f"{register_type(e.dtype)}({slot})"
         if op == "axis":
-            return self.lane_axis[e.attr] if lane and e.attr in self.lane_axes else self.axes[e.attr]
+            return self.lane_axis[e.attr].replace("@", self.at(w)) if lane and e.attr in self.lane_axes else self.axes[e.attr]
         if op == "row":
-            return self.rows[e.attr]
+            return self.rows[e.attr].replace("[j]", f"[{self.at(w)}]") if w else self.rows[e.attr]
         if op == "load":
             load: Load = e.attr
-            element = f"b{load.buffer}[{self.index(load.index, node.args, lane)}]"
+            element = f"b{load.buffer}[{self.index(load.index, node.args, lane, w)}]"
             text = f"get({element})" if node.dtype is not bool_ else f"({element} != 0)"
-            if lane:
-                text = f"(j < count ? {text} : {register_type(node.dtype)}{{}})"  # lanes that are not there read nothing
+            if lane and not self.whole:
+                text = f"({self.at(w)} < count ? {text} : {register_type(node.dtype)}{{}})"  # lanes that are not there read nothing
             if load.mask is not None:
                 zero = f"{register_type(node.dtype)}{{}}"
-                text = f"({self.name(node.args[-1])} ? {text} : {zero})"
+                text = f"({self.lane_value(node.args[-1], w)} ? {text} : {zero})"
             return text
-        return operate(e, [self.name(a) for a in node.args])
+        return operate(e, [self.lane_value(a, w) for a in node.args])
 
-    def index(self, index: Index, values: tuple[int, ...] = (), lane: bool = False) -> str:
+    def index(self, index: Index, values: tuple[int, ...] = (), lane: bool = False, w: int = 0) -> str:
         parts = [] if index.offset == 0 and not isinstance(index.offset, Slot) else [self.number(index.offset)]
         for axis, stride in index.terms:
-            at = self.lane_axis[axis] if lane and axis in self.lane_axes else self.axes[axis]
+            at = self.lane_axis[axis].replace("@", self.at(w)) if lane and axis in self.lane_axes else self.axes[axis]
             parts.append(at if stride == 1 and not isinstance(stride, Slot) else f"{at} * {self.number(stride)}")
         for k, (_, stride) in zip(values, index.values, strict=False):
-            name = self.name(k)
+            name = self.lane_value(k, w)
             parts.append(name if stride == 1 and not isinstance(stride, Slot) else f"{name} * {self.number(stride)}")
         return "(" + " + ".join(parts or ["0"]) + ")"
 
@@ -366,17 +490,17 @@ class Emitter:
         strides = [stride for axis, stride in store.index.terms if axis in self.lane_axes]
         return len(strides) == 1 and strides[0] == 1 and not isinstance(strides[0], Slot) and self.contiguous in dict(store.index.terms)
 
-    def put(self, store: Store, lane: bool = True) -> None:
-        """One element, here."""
-        at = f"b{store.buffer}[{self.index(store.index, self.store_values(store), lane)}]"
-        value = self.name(self.graph.number(store.value))
+    def put(self, store: Store, lane: bool = True, w: int = 0) -> None:
+        """One element, here (`lane`: of the lane written w-th)."""
+        at = f"b{store.buffer}[{self.index(store.index, self.store_values(store), lane, w)}]"
+        value = self.lane_value(self.graph.number(store.value), w)
         text = f"put({at}, {value});"
         if store.combine is not None:
             dtype = self.kernel.buffers[store.buffer]
             text = f"put({at}, {self.join(store.combine, dtype)}(get({at}), {value}));"
         if store.mask is not None:
-            text = f"if ({self.name(self.graph.number(store.mask))}) {text}"
-        self.do(text)
+            text = f"if ({self.lane_value(self.graph.number(store.mask), w)}) {text}"
+        self.do(f"if ({self.at(w)} < count) {text}" if lane and not self.whole else text)
 
     # -- places
 

@@ -29,6 +29,14 @@ def has_packages() -> bool:
         return False
 
 
+def has_cublaslt() -> bool:
+    """Whether cuBLASLt and the package that calls it are installed."""
+    try:
+        return find_spec("nvmath.bindings") is not None and find_spec("nvidia") is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def probe() -> int:
     """How many GPUs the driver shows; 0 without a driver. Takes 0.1 s where there is one."""
     try:

@@ -21,6 +21,7 @@ class Function(NamedTuple):
     symbol: str
     text: str
     meaning: Any
+    cluster: int = 1  # blocks that work together: grids are multiples of it
 
     @property
     def source(self) -> str:

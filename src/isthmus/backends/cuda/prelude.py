@@ -99,6 +99,73 @@ template <int V, class T> INLINE void store(T* at, const T (&in)[V], int count) 
         for (int k = 0; k < V; k++) if (k < count) at[k] = in[k];
     }
 }
+// the same of 16-bit floats, two in a register
+template <int V> INLINE void load2(u32 (&out)[V / 2], const void* from, int count) {
+    const u16* at = (const u16*)from;
+    constexpr int W = V > 8 ? 8 : V;
+    if (count >= V && ((size_t)at & (2 * W - 1)) == 0) {
+#pragma unroll
+        for (int k = 0; k < V; k += W) {
+            Pack<u32, W / 2> x = *(const Pack<u32, W / 2>*)(at + k);
+#pragma unroll
+            for (int j = 0; j < W / 2; j++) out[k / 2 + j] = x.v[j];
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < V; k += 2) out[k / 2] = (k < count ? u32(at[k]) : 0u) | (k + 1 < count ? u32(at[k + 1]) << 16 : 0u);
+    }
+}
+template <int V> INLINE void store2(void* to, const u32 (&in)[V / 2], int count) {
+    u16* at = (u16*)to;
+    constexpr int W = V > 8 ? 8 : V;
+    if (count >= V && ((size_t)at & (2 * W - 1)) == 0) {
+#pragma unroll
+        for (int k = 0; k < V; k += W) {
+            Pack<u32, W / 2> x;
+#pragma unroll
+            for (int j = 0; j < W / 2; j++) x.v[j] = in[k / 2 + j];
+            *(Pack<u32, W / 2>*)(at + k) = x;
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < V; k++) if (k < count) at[k] = u16(in[k / 2] >> (k % 2 * 16));
+    }
+}
+INLINE float lo_b(u32 x) { return __int_as_float(x << 16); }
+INLINE float hi_b(u32 x) { return __int_as_float(x & 0xffff0000u); }
+INLINE float lo_h(u32 x) { return of_h(u16(x)); }
+INLINE float hi_h(u32 x) { return of_h(u16(x >> 16)); }
+INLINE u32 pair_b(float lo, float hi) {
+#if __CUDA_ARCH__ >= 800
+    u32 y; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo)); return y;
+#else
+    return u32(to_b(lo)) | u32(to_b(hi)) << 16;
+#endif
+}
+INLINE u32 pair_h(float lo, float hi) {
+#if __CUDA_ARCH__ >= 800
+    u32 y; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo)); return y;
+#else
+    return u32(to_h(lo)) | u32(to_h(hi)) << 16;
+#endif
+}
+INLINE void put2_b(u32& to, int hi, float x) { to = hi ? (to & 0xffffu) | (__float_as_int(x) & 0xffff0000u) : u32(__float_as_int(x)) >> 16; }
+INLINE void put2_h(u32& to, int hi, float x) { to = hi ? (to & 0xffffu) | u32(to_h(x)) << 16 : u32(to_h(x)); }
+// sums and products of pairs, rounded once: the same bits as in float32, rounded
+#define PAIRS(name, text) INLINE u32 name(u32 a, u32 b) { u32 y; asm(text : "=r"(y) : "r"(a), "r"(b)); return y; }
+PAIRS(add_h2, "add.rn.f16x2 %0, %1, %2;") PAIRS(sub_h2, "sub.rn.f16x2 %0, %1, %2;") PAIRS(mul_h2, "mul.rn.f16x2 %0, %1, %2;")
+#if __CUDA_ARCH__ >= 900
+PAIRS(add_b2, "add.rn.bf16x2 %0, %1, %2;") PAIRS(sub_b2, "sub.rn.bf16x2 %0, %1, %2;") PAIRS(mul_b2, "mul.rn.bf16x2 %0, %1, %2;")
+#elif __CUDA_ARCH__ >= 800
+INLINE u32 fma_b2(u32 a, u32 b, u32 c) { u32 y; asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c)); return y; }
+INLINE u32 add_b2(u32 a, u32 b) { return fma_b2(a, 0x3f803f80u, b); }
+INLINE u32 sub_b2(u32 a, u32 b) { return fma_b2(b, 0xbf80bf80u, a); }
+INLINE u32 mul_b2(u32 a, u32 b) { return fma_b2(a, b, 0x80008000u); }
+#else
+INLINE u32 add_b2(u32 a, u32 b) { return pair_b(lo_b(a) + lo_b(b), hi_b(a) + hi_b(b)); }
+INLINE u32 sub_b2(u32 a, u32 b) { return pair_b(lo_b(a) - lo_b(b), hi_b(a) - hi_b(b)); }
+INLINE u32 mul_b2(u32 a, u32 b) { return pair_b(lo_b(a) * lo_b(b), hi_b(a) * hi_b(b)); }
+#endif
 INLINE u64 quotient(u64 a, u64 b) { return ((a | b) >> 32) == 0 ? u64(u32(a) / u32(b)) : a / b; }
 
 // -- integers
@@ -145,8 +212,15 @@ INLINE bool min_i(bool a, bool b) { return a && b; }
 INLINE bool max_i(bool a, bool b) { return a || b; }
 
 // -- floats; NaN is never lost
+INLINE float ex2_s(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+INLINE float lg2_s(float x) { float y; asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+INLINE float rcp_s(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 template <class T> INLINE T min_f(T a, T b) { return a < b || a != a ? a : b; }
 template <class T> INLINE T max_f(T a, T b) { return a > b || a != a ? a : b; }
+#if __CUDA_ARCH__ >= 800
+template <> __device__ __forceinline__ float min_f<float>(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+template <> __device__ __forceinline__ float max_f<float>(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+#endif
 template <class T, class F> INLINE T to_int(F x) {
     const F top = F(2) * F(u64(1) << (Bits<T>::n - 1 - (Bits<T>::is_signed ? 1 : 0)));
     if (x != x) return T(0);
@@ -155,6 +229,26 @@ template <class T, class F> INLINE T to_int(F x) {
     return T(x);
 }
 template <class To, class From> INLINE To same_bits(From x) { union { From a; To b; } u; u.a = x; return u.b; }
+INLINE float erf_f(float x) {   // below 0.8 a polynomial; above 1 - erfc, whose last place counts little: within 2 ulp
+    float a = fabsf(x), z = x * x;
+    float p = __fmaf_rn(z, -1.12693051e-05f, 0.000116916883f);
+    p = __fmaf_rn(z, p, -0.000852898112f);
+    p = __fmaf_rn(z, p, 0.00522340043f);
+    p = __fmaf_rn(z, p, -0.0268660765f);
+    p = __fmaf_rn(z, p, 0.112837911f);
+    p = __fmaf_rn(z, p, -0.376126379f);
+    p = __fmaf_rn(z, p, 0.128379166f);
+    p = __fmaf_rn(p, x, x);
+    float t = rcp_s(__fmaf_rn(a, 0.5f, 1.0f));
+    float q = __fmaf_rn(t, -0.0279759727f, -0.122061215f);
+    q = __fmaf_rn(t, q, 0.462180287f);
+    q = __fmaf_rn(t, q, 0.0836223364f);
+    q = __fmaf_rn(t, q, 0.326676846f);
+    q = __fmaf_rn(t, q, 0.277277946f) * t;
+    q = __fmaf_rn(-q, ex2_s(z * -1.44269504f), 1.0f);
+    return x != x ? x : a < 0.8f ? p : copysignf(a > 4.0f ? 1.0f : q, x);
+}
+INLINE double erf_f(double x) { return erf(x); }
 INLINE float sigmoid_f(float x) { float e = expf(-fabsf(x)); return (x < 0.0f ? e : 1.0f) / (1.0f + e); }
 INLINE double sigmoid_f(double x) { double e = exp(-fabs(x)); return (x < 0.0 ? e : 1.0) / (1.0 + e); }
 #define IN_DOUBLE(name, function) INLINE float name(float x) { return float(function(double(x))); } INLINE double name(double x) { return function(x); }
@@ -165,9 +259,6 @@ INLINE float atan2_f(float a, float b) { return float(atan2(double(a), double(b)
 INLINE double atan2_f(double a, double b) { return atan2(a, b); }
 
 // -- short forms, for results that are rounded to 16 bits at once: within 2^-20 of the value, relatively
-INLINE float ex2_s(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-INLINE float lg2_s(float x) { float y; asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-INLINE float rcp_s(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 INLINE float exp_s(float x) {   // x * log2(e) in two parts, as one rounded product is up to 64 ulp off
     float t = x * 1.44269502f;
     float r = __fmaf_rn(x, 1.44269502f, -t);
@@ -202,6 +293,22 @@ INLINE float erf_s(float x) {
 }
 
 // -- threads
+#if __CUDA_ARCH__ >= 900
+INLINE void cluster_sync() { asm volatile("barrier.cluster.arrive.aligned;\n barrier.cluster.wait.aligned;" ::: "memory"); }
+template <class T> INLINE T of_block(const T* shared, u32 rank) {   // a value in the shared memory of another block of the cluster
+    u32 at = u32(__cvta_generic_to_shared(shared)), there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+    if constexpr (sizeof(T) == 8) {
+        u64 y; asm volatile("ld.shared::cluster.b64 %0, [%1];" : "=l"(y) : "r"(there) : "memory"); return same_bits<T>(y);
+    } else if constexpr (sizeof(T) == 4) {
+        u32 y; asm volatile("ld.shared::cluster.b32 %0, [%1];" : "=r"(y) : "r"(there) : "memory"); return same_bits<T>(y);
+    } else if constexpr (sizeof(T) == 2) {
+        u16 y; asm volatile("ld.shared::cluster.b16 %0, [%1];" : "=h"(y) : "r"(there) : "memory"); return same_bits<T>(y);
+    } else {
+        u32 y; asm volatile("ld.shared::cluster.u8 %0, [%1];" : "=r"(y) : "r"(there) : "memory"); return T(u8(y));
+    }
+}
+#endif
 template <class T> INLINE T turn(T x, int by) {
     if constexpr (sizeof(T) == 8) {
         u64 u = same_bits<u64>(x);

@@ -34,8 +34,9 @@ class Launch(NamedTuple):
 class Rendered:
     """The forms of one kernel."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, clusters: bool) -> None:
         self.kernel = kernel
+        self.clusters = clusters  # whether blocks can share memory
         self.graph = Graph(kernel)
         self.name = "k" + hashlib.sha256(kernel.text().encode()).hexdigest()[:12]
         self.parallel = [k for k, axis in enumerate(kernel.axes) if not axis.reduced]
@@ -62,7 +63,7 @@ class Rendered:
             texts = [entry.text() for entry in entries]
             self.sources[name] = "\n\n".join(texts)
             found = self.addresses[name] = tuple(
-                number_of(Function(entry.symbol, text, None if k or later else self.kernel)) for k, (entry, text) in enumerate(zip(entries, texts, strict=True))
+                number_of(Function(entry.symbol, text, None if k or later else self.kernel, entry.cluster)) for k, (entry, text) in enumerate(zip(entries, texts, strict=True))
             )
         return found
 
@@ -80,13 +81,13 @@ class Rendered:
         return prod(sizes[k] for k in axes)
 
 
-_rendered: dict[str, Rendered] = {}
+_rendered: dict[tuple[str, bool], Rendered] = {}
 
 
-def render(kernel: Kernel) -> Rendered:
-    """The forms of `kernel`; equal kernels share them."""
-    text = kernel.text()
-    found = _rendered.get(text)
+def render(kernel: Kernel, arch: int) -> Rendered:
+    """The forms of `kernel` for a chip; equal kernels share them."""
+    key = (kernel.text(), arch >= 90)
+    found = _rendered.get(key)
     if found is None:
-        found = _rendered[text] = Rendered(kernel)
+        found = _rendered[key] = Rendered(kernel, arch >= 90)
     return found

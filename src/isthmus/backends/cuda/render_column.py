@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from isthmus.backends.cuda.emit import Emitter, identity_text, memory_type, register_type
+from isthmus.backends.cuda.emit import Emitter, identity_text, register_type
 from isthmus.backends.cuda.render_map import strided
 from isthmus.backends.cuda.render_row import CELL, accumulator, n_reduces
 from isthmus.graph.dtype import Dtype, float32
@@ -138,7 +138,7 @@ class Columns:
         em.do(BLOCK_ROWS)
         em.do("const i64 blocks = (n + R - 1) / R;")
         em.lane_axes, em.contiguous = frozenset((self.last,)), self.last
-        em.axes[self.last], em.lane_axis[self.last] = "c", "(c + j)"
+        em.axes[self.last], em.lane_axis[self.last] = "c", "(c + @)"
 
     def tile(self, unit: str) -> None:
         """From the number of a tile: outer indices, columns."""
@@ -183,7 +183,9 @@ class Columns:
         """Places `begin` to `end` of the folded axes, this warp's: full stores of `stage`, steps of `folds`."""
         em, graph = self.em, self.graph
         values = [graph.cast(fold.value, fold.dtype) for fold in folds]
-        with em.block_of(f"for (i64 i = {begin} + warp; i < {end}; i += {WARPS})", unroll=False):
+        if len(graph.nodes) < 24:
+            em.do("#pragma unroll 4")
+        with em.block_of(f"for (i64 i = {begin} + warp; i < {end}; i += {WARPS})"):
             em.coordinates("i", self.folded, em.axes)
             for k in range(self.row_values):
                 x = next(x for s in graph.kernel.stages for x in s.reduces if x.number == k)
@@ -194,24 +196,25 @@ class Columns:
             for k, store in enumerate(stores):
                 if em.packed_store(store):
                     packs[k] = em.fresh()
-                    em.do(f"{memory_type(em.kernel.buffers[store.buffer])} {packs[k]}[{self.lanes}];")
-            with em.block_of(f"for (int j = 0; j < {self.lanes}; j++)", unroll=True):
+                    em.do(em.pack_declaration(em.kernel.buffers[store.buffer], packs[k], self.lanes))
+            with em.lane_loop(left, self.lanes):
                 em.finish(left)
                 for fold, value in zip(folds, values, strict=True):
-                    acc, at, name = f"acc{fold.number}[j]", f"accat{fold.number}[j]", em.name(value)
-                    if fold.kind.startswith("arg"):
-                        em.do(f"if ({at} == 0xffffffffu || {em.better(fold.kind, fold.dtype)}({name}, {acc})) {{ {acc} = {name}; {at} = u32(i); }}")
-                    else:
-                        em.do(f"{acc} = {em.join(fold.kind, fold.dtype)}({acc}, {name});")
+                    for w in range(em.width):
+                        j = em.at(w)
+                        acc, at, name = f"acc{fold.number}[{j}]", f"accat{fold.number}[{j}]", em.lane_value(value, w)
+                        if fold.kind.startswith("arg"):
+                            em.do(f"if ({at} == 0xffffffffu || {em.better(fold.kind, fold.dtype)}({name}, {acc})) {{ {acc} = {name}; {at} = u32(i); }}")
+                        else:
+                            em.do(f"{acc} = {em.join(fold.kind, fold.dtype)}({acc}, {name});")
                 for k, store in enumerate(stores):
                     if k in packs:
-                        em.do(f"put({packs[k]}[j], {em.name(graph.number(store.value))});")
+                        em.put_lane(packs[k], graph.number(store.value), em.kernel.buffers[store.buffer], self.lanes)
                     else:
-                        with em.block_of("if (j < count)"):
-                            em.put(store)
+                        for w in range(em.width):
+                            em.put(store, w=w)
             for k, out in packs.items():
-                store = stores[k]
-                em.do(f"store<{self.lanes}>(b{store.buffer} + {em.index(store.index, em.store_values(store))}, {out}, count);")
+                em.store_pack(stores[k], out, self.lanes)
 
     def fold_warps(self, fold: Fold) -> None:
         """The totals of a block's warps, in every warp."""
@@ -268,11 +271,11 @@ def tiles_entry(graph: Graph, symbol: str, lanes: int) -> Emitter:
         if once:
             with em.block_of("if (warp == 0)"):
                 left = em.prepare(row_roots(graph, stage), lanes, "count")
-                with em.block_of(f"for (int j = 0; j < {lanes}; j++)", unroll=True):
+                with em.lane_loop(left, lanes):
                     em.finish(left)
-                    with em.block_of("if (j < count)"):
-                        for store in once:
-                            em.put(store)
+                    for store in once:
+                        for w in range(em.width):
+                            em.put(store, w=w)
     return em
 
 

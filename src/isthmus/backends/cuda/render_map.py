@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from isthmus.backends.cuda.emit import Emitter, memory_type
 from isthmus.graph.dtype import bool_
 from isthmus.kernel.graph import Graph, index_axes, walk_roots
-from isthmus.kernel.loops import Index, Load, Slot
+from isthmus.kernel.loops import Index, Load, Slot, Stage
 
 if TYPE_CHECKING:
     from isthmus.backends.cuda.render import Rendered
@@ -16,7 +17,7 @@ Shape = tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]  # phases,
 
 BLOCK = 256
 PACK_BYTES = 16
-TILE = 32  # sides of a tile that is turned
+TILE = 64  # sides of a tile that is turned
 
 
 def map_launch(r: Rendered, sizes: tuple[int, ...]) -> Shape:
@@ -26,14 +27,15 @@ def map_launch(r: Rendered, sizes: tuple[int, ...]) -> Shape:
     last = len(sizes) - 1
     inner, outer = sizes[last], r.count(sizes, list(range(last)))
     cross = turned_axis(r.graph)
-    if cross >= 0 and inner >= TILE // 2 and sizes[cross] >= TILE // 2:
+    if cross >= 0 and inner >= TILE // 4 and sizes[cross] >= TILE // 4:
         (number,) = r.variant("turned", lambda symbol: [turned_entry(r.graph, symbol, cross)])
         tiles = -(-inner // TILE) * -(-sizes[cross] // TILE) * (outer // sizes[cross])
         return ((number, tiles, BLOCK),), 0, ()
     lanes = pack_lanes(r.graph)
     while lanes > 1 and lanes > inner:
         lanes //= 2
-    (number,) = r.variant(f"lanes {lanes}", lambda symbol: [map_entry(r.graph, symbol, lanes)])
+    whole = lanes > 1 and inner % lanes == 0
+    (number,) = r.variant(f"lanes {lanes}{', whole' if whole else ''}", lambda symbol: [map_entry(r.graph, symbol, lanes, whole)])
     units = outer * -(-inner // lanes)
     block = BLOCK if units >= BLOCK else 64
     return ((number, -(-units // block), block),), 0, ()
@@ -64,7 +66,7 @@ def pack_lanes(graph: Graph) -> int:
     return max(1, min(8, PACK_BYTES // min(sizes, default=PACK_BYTES)))
 
 
-def map_entry(graph: Graph, symbol: str, lanes: int) -> Emitter:
+def map_entry(graph: Graph, symbol: str, lanes: int, whole: bool = False) -> Emitter:
     em = Emitter(graph, symbol, BLOCK)
     axes = list(range(len(graph.kernel.axes)))
     em.do("const i64 unit = i64(blockIdx.x) * blockDim.x + threadIdx.x;")
@@ -86,9 +88,10 @@ def map_entry(graph: Graph, symbol: str, lanes: int) -> Emitter:
             em.do("if (i >= inner) return;")
         em.axes[last] = "i"
         if lanes > 1:
-            em.do(f"const int count = inner - i < {lanes} ? int(inner - i) : {lanes};")
+            em.whole = whole
+            em.do(f"const int count = {lanes};" if whole else f"const int count = inner - i < {lanes} ? int(inner - i) : {lanes};")
             em.lane_axes, em.contiguous = frozenset((last,)), last
-            em.lane_axis[last] = "(i + j)"
+            em.lane_axis[last] = "(i + @)"
     walk(em, lanes)
     return em
 
@@ -104,29 +107,25 @@ def walk(em: Emitter, lanes: int) -> None:
     store_packs(em, stage, lanes)
 
 
-def store_packs(em: Emitter, stage: object, lanes: int) -> None:
+def store_packs(em: Emitter, stage: Stage, lanes: int) -> None:
     """The full stores of a stage at a pack's places."""
-    from isthmus.kernel.loops import Stage
-
-    assert isinstance(stage, Stage)
     graph = em.graph
     left = em.prepare(walk_roots(graph, stage), lanes, "count")
     outs: dict[int, str] = {}
     for k, store in enumerate(stage.stores):
         if em.packed_store(store):
             outs[k] = em.fresh()
-            em.do(f"{memory_type(em.kernel.buffers[store.buffer])} {outs[k]}[{lanes}];")
-    with em.block_of(f"for (int j = 0; j < {lanes}; j++)", unroll=True):
+            em.do(em.pack_declaration(em.kernel.buffers[store.buffer], outs[k], lanes))
+    with em.lane_loop(left, lanes):
         em.finish(left)
         for k, store in enumerate(stage.stores):
             if k in outs:
-                em.do(f"put({outs[k]}[j], {em.name(graph.number(store.value))});")
+                em.put_lane(outs[k], graph.number(store.value), em.kernel.buffers[store.buffer], lanes)
             else:
-                with em.block_of("if (j < count)"):
-                    em.put(store)
+                for w in range(em.width):
+                    em.put(store, w=w)
     for k, out in outs.items():
-        store = stage.stores[k]
-        em.do(f"store<{lanes}>(b{store.buffer} + {em.index(store.index, em.store_values(store))}, {out}, count);")
+        em.store_pack(stage.stores[k], out, lanes)
 
 
 # -- turned: loads that run along another axis than the last go through shared memory
@@ -155,7 +154,7 @@ def turned_axis(graph: Graph) -> int:
 def turned_entry(graph: Graph, symbol: str, cross: int) -> Emitter:
     """A block does a tile of the last axis and `cross`: turned loads are read along `cross`, kept, and used along the last.
 
-    Tiles are TILE by TILE; a warp walks a line of the tile, and a line in shared memory is one element longer than the tile.
+    Tiles are TILE by TILE; a warp walks a line of the tile, and lines in shared memory lie a 4-byte word further apart than the tile is wide.
     """
     em = Emitter(graph, symbol, BLOCK)
     axes = list(range(len(graph.kernel.axes)))
@@ -174,21 +173,27 @@ def turned_entry(graph: Graph, symbol: str, cross: int) -> Emitter:
             turned.append(k)
     for k in turned:
         dtype = graph.nodes[k].dtype
-        em.do(f"__shared__ {memory_type(dtype)} tile{k}[{TILE}][{TILE + 1}];")
-    with em.block_of(f"for (int k = ty; k < {TILE}; k += {BLOCK // 32})", unroll=True):
-        em.do("const i64 x = x0 + k, y = y0 + tx;")
-        em.axes[last], em.axes[cross] = "x", "y"
-        with em.block_of(f"if (x < {em.sizes[last]} && y < {em.sizes[cross]})"):
-            for k in turned:
-                load: Load = graph.nodes[k].attr
-                em.do(f"tile{k}[k][tx] = b{load.buffer}[{em.index(load.index)}];")
+        em.do(f"__shared__ {memory_type(dtype)} tile{k}[{TILE}][{TILE + max(1, 4 // dtype.size)}];")
+    def lines(then: Callable[[], None], x: str, y: str) -> None:
+        em.do("#pragma unroll")
+        with em.block_of(f"for (int k = ty; k < {TILE}; k += {BLOCK // 32})"), em.block_of(f"for (int l = tx; l < {TILE}; l += 32)", unroll=True):
+            em.do(f"const i64 x = x0 + {x}, y = y0 + {y};")
+            with em.block_of(f"if (x < {em.sizes[last]} && y < {em.sizes[cross]})"):
+                then()
+
+    def read() -> None:
+        for k in turned:
+            load: Load = graph.nodes[k].attr
+            em.do(f"tile{k}[k][l] = b{load.buffer}[{em.index(load.index)}];")
+
+    def write() -> None:
+        for k in turned:
+            got = f"tile{k}[l][k]"
+            em.scopes[-1][k] = f"({got} != 0)" if graph.nodes[k].dtype is bool_ else f"get({got})"
+        walk(em, 1)
+
+    em.axes[last], em.axes[cross] = "x", "y"
+    lines(read, "k", "l")
     em.do("__syncthreads();")
-    with em.block_of(f"for (int k = ty; k < {TILE}; k += {BLOCK // 32})", unroll=True):
-        em.do("const i64 x = x0 + tx, y = y0 + k;")
-        with em.block_of(f"if (x < {em.sizes[last]} && y < {em.sizes[cross]})"):
-            for k in turned:
-                node = graph.nodes[k]
-                got = f"tile{k}[tx][k]"
-                em.scopes[-1][k] = f"({got} != 0)" if node.dtype is bool_ else f"get({got})"
-            walk(em, 1)
+    lines(write, "l", "k")
     return em

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isthmus.backends.cuda.emit import Emitter, identity_text, memory_type, register_type
+from isthmus.backends.cuda.emit import Emitter, identity_text, register_type
 from isthmus.graph.dtype import Dtype
 from isthmus.kernel.graph import Graph, kept_nodes, row_roots, walk_roots
 from isthmus.kernel.loops import Reduce, Stage
@@ -27,6 +27,7 @@ CHUNK = 16384
 GROUP = 8
 BLOCK = 256
 WARPS = BLOCK // 32
+CLUSTER = 8  # blocks that share a row, a chunk each, where the chip can (sm_90 on)
 MOST_CHUNKS = 1024  # of a row that one block walks
 CELL = 16  # bytes of a total in scratch: the value, and the index of an arg-reduction
 FEW_BLOCKS = 264  # rows that keep the chip busy
@@ -43,13 +44,23 @@ def row_launch(r: Rendered, sizes: tuple[int, ...]) -> tuple[tuple[tuple[int, in
     if (length > CHUNK and rows < FEW_BLOCKS and not sides) or length > CHUNK * MOST_CHUNKS:
         assert not sides, "a side sum beside rows of over 16M elements"
         return split_launch(r, rows, length)
+    whole = length % GROUP == 0 and len(r.reduced) == 1
+    full = ", whole" if whole else ""
     if length <= SHORT:
         groups = next(e for e in (1, 2, 4) if e * 32 * GROUP >= length)
-        (number,) = r.variant(f"warp {groups}", lambda symbol: [rows_entry(r.graph, symbol, 32, groups, sides)])
+        (number,) = r.variant(f"warp {groups}{full}", lambda symbol: [rows_entry(r.graph, symbol, 32, groups, sides, whole)])
         phases = [(number, -(-rows // WARPS), BLOCK)]
+    elif length <= CHUNK:
+        groups = next(e for e in (1, 2, 4, 8) if e * BLOCK * GROUP >= length)
+        (number,) = r.variant(f"block {groups}{full}", lambda symbol: [rows_entry(r.graph, symbol, BLOCK, groups, sides, whole)])
+        phases = [(number, rows, BLOCK)]
+    elif length <= CLUSTER * CHUNK and r.clusters:
+        blocks = next(c for c in (2, 4, 8) if c * CHUNK >= length)
+        groups = CHUNK // BLOCK // GROUP
+        (number,) = r.variant(f"cluster {blocks}{full}", lambda symbol: [rows_entry(r.graph, symbol, BLOCK, groups, sides, whole, blocks)])
+        phases = [(number, rows * blocks, BLOCK)]
     else:
-        groups = next((e for e in (1, 2, 4, 8) if e * BLOCK * GROUP >= length), 0)
-        (number,) = r.variant(f"block {groups}" if groups else "loop", lambda symbol: [rows_entry(r.graph, symbol, BLOCK, groups, sides)])
+        (number,) = r.variant(f"loop{full}", lambda symbol: [rows_entry(r.graph, symbol, BLOCK, 0, sides, whole)])
         phases = [(number, rows, BLOCK)]
     if not sides:
         return tuple(phases), 0, ()
@@ -64,8 +75,9 @@ def n_reduces(graph: Graph) -> int:
 class Rows:
     """What the functions of one row kernel share."""
 
-    def __init__(self, graph: Graph, symbol: str) -> None:
+    def __init__(self, graph: Graph, symbol: str, whole: bool = False) -> None:
         self.em = em = Emitter(graph, symbol, BLOCK)
+        em.whole = whole
         self.graph = graph
         kernel = graph.kernel
         self.parallel = [k for k, axis in enumerate(kernel.axes) if not axis.reduced]
@@ -78,7 +90,7 @@ class Rows:
         if len(self.reduced) == 1:
             em.contiguous = self.reduced[0]
             em.axes[self.reduced[0]] = "i"
-            em.lane_axis[self.reduced[0]] = "(i + j)"
+            em.lane_axis[self.reduced[0]] = "(i + @)"
 
     def lanes(self, stage: Stage, kept: dict[int, str], outs: bool) -> None:
         """A group's eight places: the full stores (if `outs`), and each reduction's step."""
@@ -91,26 +103,43 @@ class Rows:
         for k, store in enumerate(full):
             if em.packed_store(store):
                 packs[k] = em.fresh()
-                em.do(f"{memory_type(em.kernel.buffers[store.buffer])} {packs[k]}[{GROUP}];")
-        with em.block_of(f"for (int j = 0; j < {GROUP}; j++)", unroll=True):
+                em.do(em.pack_declaration(em.kernel.buffers[store.buffer], packs[k], GROUP))
+        args = [x for x in stage.reduces if x.kind.startswith("arg")]
+        for x in args:
+            kind = register_type(accumulator(x))
+            em.do(f"{kind} val{x.number}[{GROUP}], best{x.number} = {kind}{{}};")
+        with em.lane_loop(left, GROUP):
             if len(self.reduced) > 1:
                 em.do("const i64 place = i + j;")
                 em.coordinates("place", self.reduced, em.lane_axis)
-            em.finish(left)
+            em.finish(left, kept)
             for k, name in kept.items():
-                if any(k in scope for scope in em.scopes[1:]):
-                    em.do(f"{name}[j] = {em.name(k)};")
+                if k in left:
+                    for w in range(em.width):
+                        em.do(f"{name}[{em.at(w)}] = {em.lane_value(k, w)};")
             for x, value in zip(stage.reduces, values, strict=True):
-                self.step(x, em.name(value))
+                for w in range(em.width):
+                    self.step(x, em.lane_value(value, w), em.at(w))
             for k, store in enumerate(full):
                 if k in packs:
-                    em.do(f"put({packs[k]}[j], {em.name(graph.number(store.value))});")
+                    em.put_lane(packs[k], graph.number(store.value), em.kernel.buffers[store.buffer], GROUP)
                 else:
-                    with em.block_of("if (j < count)"):
-                        em.put(store)
+                    for w in range(em.width):
+                        em.put(store, w=w)
+        for x in args:
+            self.group_best(x)
         for k, out in packs.items():
-            store = full[k]
-            em.do(f"store<{GROUP}>(b{store.buffer} + {em.index(store.index, em.store_values(store))}, {out}, count);")
+            em.store_pack(full[k], out, GROUP)
+
+    def count_lanes(self, otherwise: str) -> None:
+        """How many of a group's places are there; `otherwise` none is."""
+        em = self.em
+        if em.whole:
+            em.do(f"if (i >= n) {otherwise};")
+            em.do(f"const int count = {GROUP};")
+        else:
+            em.do(f"const int count = n - i < {GROUP} ? int(n - i) : {GROUP};")
+            em.do(f"if (count <= 0) {otherwise};")
 
     # -- reductions
 
@@ -121,13 +150,39 @@ class Rows:
         else:
             self.em.do(f"{register_type(kind)} {prefix}{x.number} = {identity_text(x.kind, kind)};")
 
-    def step(self, x: Reduce, value: str) -> None:
-        acc = f"acc{x.number}"
+    def step(self, x: Reduce, value: str, j: str) -> None:
+        """One element of a group; of an arg-reduction only the group's best is kept, and looked at in `group_best`."""
+        acc, there = f"acc{x.number}", "" if self.em.whole else f"if ({j} < count) "
         if x.kind.startswith("arg"):
-            better = self.em.better(x.kind, accumulator(x))
-            self.em.do(f"if (j < count && (accat{x.number} == 0xffffffffu || {better}({value}, {acc}))) {{ {acc} = {value}; accat{x.number} = u32(i + j); }}")
+            best = self.em.join(x.kind[3:], accumulator(x))
+            self.em.do(f"val{x.number}[{j}] = {value};")
+            self.em.do(f"{there}best{x.number} = {j} == 0 ? {value} : {best}(best{x.number}, {value});")
         else:
-            self.em.do(f"if (j < count) {acc} = {self.em.join(x.kind, accumulator(x))}({acc}, {value});")
+            self.em.do(f"{there}{acc} = {self.em.join(x.kind, accumulator(x))}({acc}, {value});")
+
+    def group_best(self, x: Reduce) -> None:
+        """If a group's best displaces what was found, its first place."""
+        n, kind = x.number, register_type(accumulator(x))
+        better = self.em.better(x.kind, accumulator(x))
+        with self.em.block_of(f"if (accat{n} == 0xffffffffu || {better}(best{n}, acc{n}))"):
+            self.em.do(f"const {kind} best = best{n};")
+            self.em.do("int at = -1;")
+            same = "val{n}[j].re == best.re && val{n}[j].im == best.im" if kind == "c64" else "val{n}[j] == best || val{n}[j] != val{n}[j]"
+            self.em.do("#pragma unroll")
+            self.em.do(f"for (int j = {GROUP - 1}; j >= 0; j--) if (j < count && ({same.format(n=n)})) at = j;")
+            self.em.do(f"acc{n} = best; accat{n} = u32(i + (at < 0 ? 0 : at));")
+
+    def fold_cluster(self, x: Reduce, blocks: int) -> None:
+        """The total of a row from those of its cluster's blocks, a chunk each."""
+        em = self.em
+        n, kind, arg = x.number, register_type(accumulator(x)), x.kind.startswith("arg")
+        em.do(f"__shared__ {kind} own{n}, all{n}[{blocks}];" + (f" __shared__ u32 own_at{n}, all_at{n}[{blocks}];" if arg else ""))
+        em.do(f"if (t == 0) {{ own{n} = acc{n};" + (f" own_at{n} = accat{n};" if arg else "") + " }")
+        em.do("cluster_sync();")
+        em.do(f"if (t < {blocks}) {{ all{n}[t] = of_block(&own{n}, t);" + (f" all_at{n}[t] = of_block(&own_at{n}, t);" if arg else "") + " }")
+        em.do("__syncthreads();")
+        self.fold_totals(x, f"((n + {CHUNK - 1}) / {CHUNK})", f"all{n}[k]", f"all_at{n}[k]")
+        self.total(x, f"sum{n}", f"sumat{n}")
 
     def merge(self, x: Reduce, acc: str, at: str, other: str, other_at: str) -> str:
         """Code that joins another total into one."""
@@ -227,11 +282,14 @@ def kept_packs(graph: Graph, rows: Rows, groups: int) -> tuple[list[int], list[i
     return loads, values
 
 
-def rows_entry(graph: Graph, symbol: str, threads: int, groups: int, keep_rows: bool) -> Emitter:
-    """`threads` threads a row: `groups` groups of each in registers, or (0) chunk by chunk."""
-    rows = Rows(graph, symbol)
+def rows_entry(graph: Graph, symbol: str, threads: int, groups: int, keep_rows: bool, whole: bool, cluster: int = 1) -> Emitter:
+    """`threads` threads a row: `groups` groups of each in registers, or (0) chunk by chunk; or `cluster` blocks, a chunk each."""
+    rows = Rows(graph, symbol, whole)
     em = rows.em
-    if threads == 32:
+    em.cluster = cluster
+    if cluster > 1:
+        em.do(f"const i64 row = blockIdx.x / {cluster}; const int chunk = blockIdx.x % {cluster};")
+    elif threads == 32:
         em.do(f"const i64 row = i64(blockIdx.x) * {WARPS} + threadIdx.x / 32;")
     else:
         em.do("const i64 row = blockIdx.x;")
@@ -242,7 +300,7 @@ def rows_entry(graph: Graph, symbol: str, threads: int, groups: int, keep_rows: 
     arrays: dict[int, str] = {}
     for k in loads:
         arrays[k] = em.fresh()
-        em.do(f"{memory_type(graph.nodes[k].dtype)} {arrays[k]}[{groups}][{GROUP}];")
+        em.do(em.pack_declaration(graph.nodes[k].dtype, arrays[k], GROUP, f"[{groups}]"))
     for k in values:
         arrays[k] = em.fresh()
         em.do(f"{register_type(graph.nodes[k].dtype)} {arrays[k]}[{groups}][{GROUP}];")
@@ -253,8 +311,8 @@ def rows_entry(graph: Graph, symbol: str, threads: int, groups: int, keep_rows: 
             rows.start(x)
         if groups:
             with em.block_of(f"for (int e = 0; e < {groups}; e++)", unroll=True):
-                em.do(f"const i64 i = i64(t + e * {threads}) * {GROUP};")
-                em.do(f"const int count = n - i < {GROUP} ? (n > i ? int(n - i) : 0) : {GROUP};")
+                em.do(f"const i64 i = {f'chunk * {CHUNK} + ' if cluster > 1 else ''}i64(t + e * {threads}) * {GROUP};")
+                rows.count_lanes("continue")
                 fresh = [k for k in loads if em.pack(k) is None and k in graph.needed(walk_roots(graph, stage), em.known)]
                 for k in fresh:
                     em.prepare(graph.nodes[k].args, GROUP, "count")
@@ -272,13 +330,19 @@ def rows_entry(graph: Graph, symbol: str, threads: int, groups: int, keep_rows: 
                     rows.fold(x, "16")
                 else:
                     rows.fold_block(x, False)
-                rows.total(x, f"acc{x.number}", f"accat{x.number}")
+                if cluster > 1:
+                    rows.fold_cluster(x, cluster)
+                else:
+                    rows.total(x, f"acc{x.number}", f"accat{x.number}")
         else:
             chunk_loop(rows, stage)
-        rows.row_stores(stage, "t == 0")
+        first = "t == 0 && chunk == 0" if cluster > 1 else "t == 0"
+        rows.row_stores(stage, first)
         if keep_rows:
             for x in stage.reduces:
-                em.do(f"if (t == 0) *({register_type(x.dtype)}*)({row_cell(em, x, 'row')}) = {em.rows[x.number]};")
+                em.do(f"if ({first}) *({register_type(x.dtype)}*)({row_cell(em, x, 'row')}) = {em.rows[x.number]};")
+    if cluster > 1 and rows.reduces:
+        em.do("cluster_sync();")  # a block's totals are read by the others
     return em
 
 
@@ -292,8 +356,7 @@ def chunk_loop(rows: Rows, stage: Stage) -> None:
             reset(rows, x)
         with em.block_of(f"for (int e = 0; e < {CHUNK // BLOCK // GROUP}; e++)"):
             em.do(f"const i64 i = c * {CHUNK} + (t + e * {BLOCK}) * {GROUP};")
-            em.do(f"const int count = n - i < {GROUP} ? (n > i ? int(n - i) : 0) : {GROUP};")
-            em.do("if (count == 0) break;")
+            rows.count_lanes("break")
             rows.lanes(stage, {}, True)
         for x in stage.reduces:
             rows.fold_block(x, True)
@@ -377,7 +440,7 @@ def split_entry(graph: Graph, symbol: str, number: int) -> Emitter:
         rows.start(x)
     with em.block_of(f"for (int e = 0; e < {CHUNK // BLOCK // GROUP}; e++)", unroll=len(graph.nodes) < 24):
         em.do(f"const i64 i = c * {CHUNK} + (t + e * {BLOCK}) * {GROUP};")
-        em.do(f"const int count = n - i < {GROUP} ? (n > i ? int(n - i) : 0) : {GROUP};")
+        rows.count_lanes("continue")
         rows.lanes(stage, {}, True)
     for x in stage.reduces:
         rows.fold_block(x, False)

@@ -20,13 +20,16 @@ import numpy as np
 
 from isthmus.backends.cpu.library.gemm_ir import ALPHA, BETA, FIRST_AXIS, SCRATCH
 from isthmus.backends.cuda.functions import Function, number_of
+from isthmus.backends.cuda.library.calls import plan_call
 from isthmus.graph import dtype as dtypes
 
 TYPES = {"float32": ("f32", "f32"), "float16": ("f16", "f32"), "bfloat16": ("b16", "f32"), "float64": ("f64", "f64"), "complex64": ("c64", "c64")}
+SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "complex64": 8}
 BLOCK = 256
 SMALL_TILE = 16
 LARGE_TILE = 64
 FEW_TILES = 128  # tiles of the large form that keep the chip busy
+FEW_STEPS = 1 << 21  # multiply-adds from which on cuBLASLt does it, where it is installed
 
 COMMON = r"""
 typedef TYPE T; typedef ACC R;
@@ -206,7 +209,8 @@ class Launch(NamedTuple):
 class Gemm:
     """A product whose structure is known."""
 
-    def __init__(self, dtype: str, a_transposed: bool, b_transposed: bool, addend: bool) -> None:
+    def __init__(self, dtype: str, a_transposed: bool, b_transposed: bool, addend: bool, library: bool) -> None:
+        self.library = library  # whether cuBLASLt may do it
         self.structure = (dtype, a_transposed, b_transposed, addend)
 
     def slots(self, axes: int) -> int:
@@ -233,7 +237,12 @@ class Gemm:
         slots = [0, 0, 0, 0, m, n, k, a_stride, b_stride, d_row, d_col, *[0] * 11, len(batch)]
         for axis in batch:
             slots += axis
-        return Launch(gemm_function(large, *self.structure), items * -(-m // side) * -(-n // side), BLOCK, slots, 0)
+        number, blocks = gemm_function(large, *self.structure), items * -(-m // side) * -(-n // side)
+        if self.library and items * m * n * k >= FEW_STEPS:
+            found = plan_call(self.structure, SIZE[self.structure[0]], m, n, k, batch, a_stride, b_stride, d_row, d_col, (number, blocks, BLOCK))
+            if found is not None:
+                return Launch(found, 1, 1, slots, 0)
+        return Launch(number, blocks, BLOCK, slots, 0)
 
 
 @functools.cache
@@ -255,12 +264,13 @@ def meaning(dtype: str, a_transposed: bool, b_transposed: bool, addend: bool, me
     sizes = [x[0] for x in batch]
 
     def operand(address: int, shape: tuple[int, int], strides: tuple[int, int], which: int) -> Any:
-        raw = memory.view(address)
-        values = raw[: len(raw) // kind.itemsize * kind.itemsize].view(kind)
         at = np.zeros((1,) * len(sizes) + (1, 1), np.int64)
         for axis, (size, stride) in enumerate(zip((*sizes, *shape), (*[x[which] for x in batch], *strides), strict=True)):
             at = at + (np.arange(size) * stride).reshape([-1 if x == axis else 1 for x in range(len(sizes) + 2)])
-        return values[at].astype(wide)
+        first = min(int(at.min()), 0)  # axes may run backwards
+        raw = memory.view(address + first * kind.itemsize)
+        values = raw[: len(raw) // kind.itemsize * kind.itemsize].view(kind)
+        return values[at - first].astype(wide)
 
     left = operand(a, (m, k), (1, a_stride) if a_transposed else (a_stride, 1), 1)
     right = operand(b, (k, n), (1, b_stride) if b_transposed else (b_stride, 1), 2)
