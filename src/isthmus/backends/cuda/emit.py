@@ -204,6 +204,7 @@ class Emitter:
         self.lanes_of: list[dict[int, list[str]]] = [{}]  # node -> names of its value in the lanes written at once
         self.pairs: dict[int, str] = {}  # 16-bit node -> name of a register with both lanes
         self.wanted: list[int] = []
+        self.inside: set[int] = set()  # what `prepare` left over
         self.rows: dict[int, str] = {}  # results of reductions
         self.axes: dict[int, str] = {}  # frame axis -> its index (along `contiguous`: that of lane 0)
         self.lane_axis: dict[int, str] = {}  # frame axis -> its index in a lane; `@` stands for the lane
@@ -352,7 +353,9 @@ class Emitter:
                     self.scopes[-1][k] = self.let(register_type(self.graph.nodes[k].dtype), self.lane_text(k, 0))
             return
         # What is wanted, where sums of pairs stand for their float32 forms.
-        inside, seen, stack = set(left), set(), [*self.wanted, *extra]
+        self.inside = inside = set(left)
+        seen: set[int] = set()
+        stack = [*self.wanted, *extra]
         while stack:
             k = stack.pop()
             if k not in inside or k in seen or self.known(k):
@@ -386,6 +389,8 @@ class Emitter:
             if of.op != "cast" or self.graph.nodes[of.args[0]].dtype is not node.dtype:
                 return None
             found.append(of.args[0])
+        if not all(a in self.inside or self.known(a) for a in found):
+            return None  # only the float32 form of an operand is at hand
         return f"{inner.op}_{letter(node.dtype)}2", found
 
     def pair(self, k: int) -> str:
