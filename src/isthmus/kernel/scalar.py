@@ -52,7 +52,7 @@ MATH = frozenset(
     "exp expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh "
     "erf erfinv sigmoid pow arctan2 fmod".split()
 )
-HALF = "half"  # the payload of a function of MATH whose float32 result is rounded to 16 bits within the same op: short forms will do
+_SHORT_FORMS = MATH | {"div"}  # functions whose payload, where the float32 result is rounded to 16 bits within the op, is that dtype's name
 
 
 class Expr:
@@ -112,7 +112,7 @@ def _lift(op: str, args: tuple[Expr, ...]) -> Expr:
     """`op` on values of one dtype; half types compute in float32."""
     dtype = args[0].dtype
     if is_half(dtype):
-        return cast(Expr(op, float32, tuple(cast(a, float32) for a in args), HALF if op in MATH else None), dtype)
+        return cast(Expr(op, float32, tuple(cast(a, float32) for a in args), dtype.name if op in _SHORT_FORMS else None), dtype)
     return Expr(op, dtype, args)
 
 

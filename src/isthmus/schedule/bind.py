@@ -25,7 +25,7 @@ class StepFrame:
         copy_bytes: Where the bytes of a copy before it stand among the values, or -1; `copy_at` is that copy's first slot.
     """
 
-    __slots__ = ("at", "axes", "bind", "copy_at", "copy_bytes", "count", "extra", "first", "launch", "product", "scratch")
+    __slots__ = ("at", "axes", "bind", "copy_at", "copy_bytes", "count", "extra", "first", "launch", "numbers", "product", "scratch")
 
     def __init__(self, bind: Any, product: bool, first: int, count: int, at: int, extra: int, scratch: int, copy_bytes: int, copy_at: int) -> None:
         self.bind = bind
@@ -37,7 +37,8 @@ class StepFrame:
         self.scratch = scratch
         self.copy_bytes = copy_bytes
         self.copy_at = copy_at
-        self.axes: Any = None  # the sizes it was last bound to, and
+        self.axes: Any = None  # the sizes it was last bound to, with
+        self.numbers: tuple[int, ...] = ()  # the slots that a GPU looks at, and
         self.launch: Any = None  # what came of them
 
 
@@ -49,10 +50,11 @@ class Frame:
         patches: The patch triples; `temporaries` are `(position of an offset, slot of the arena)`.
         arena_first, n_arena: The sizes of the arena's slots among the values.
         outs_first, n_outs: The bytes of the outputs among the values.
+        numbers: Whether kernels are bound with their parameter slots too (by them a GPU tells what is aligned).
         copy_entry: The address of the copy entry; `copy_shape(bytes)` are its units and grain.
     """
 
-    __slots__ = ("arena_first", "block", "copy_entry", "copy_shape", "n_arena", "n_outs", "outs_first", "patches", "size_slots", "steps", "temporaries", "threads")
+    __slots__ = ("arena_first", "block", "copy_entry", "copy_shape", "n_arena", "n_outs", "numbers", "outs_first", "patches", "size_slots", "steps", "temporaries", "threads")
 
     def __init__(
         self,
@@ -68,6 +70,7 @@ class Frame:
         copy_shape: Any,
         threads: int,
         steps: list[StepFrame],
+        numbers: bool,
     ) -> None:
         self.block = block
         self.size_slots = size_slots
@@ -81,6 +84,7 @@ class Frame:
         self.copy_shape = copy_shape
         self.threads = threads
         self.steps = steps
+        self.numbers = numbers
 
 
 class Binding:
@@ -126,13 +130,15 @@ def bind(frame: Frame, values: tuple[int, ...]) -> Binding:
             block[step.copy_at + 2] = nbytes
             program += (frame.copy_entry, step.copy_at, *frame.copy_shape(nbytes))
         launch = step.launch
-        if axes != step.axes:
+        numbers = () if step.product or not frame.numbers else tuple(block[at : step.extra])
+        if axes != step.axes or numbers != step.numbers:
             if step.product:
                 batch = tuple([axes[i : i + 4] for i in range(7, step.count, 4)])
                 launch = step.bind(axes[0], axes[1], axes[2], batch, axes[3], axes[4], axes[5], axes[6], threads)
             else:
-                launch = step.bind(axes, threads)
+                launch = step.bind(axes, threads, numbers) if frame.numbers else step.bind(axes, threads)
             step.axes = axes
+            step.numbers = numbers
             step.launch = launch
         scratch: int = launch.scratch_bytes
         if scratch:

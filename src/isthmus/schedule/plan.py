@@ -510,6 +510,7 @@ class Plan:
             self.backend.copy_shape,
             self.backend.threads(),
             steps,
+            self.place > 0,
         )
 
     def bind(self, sizes: tuple[int, ...]) -> Binding:

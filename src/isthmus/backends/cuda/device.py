@@ -101,7 +101,7 @@ class Gpu:
         return -(-nbytes // 4096), 256
 
     def threads(self) -> int:
-        return self.driver.processors
+        return int(self.driver.processors)
 
     def allocate(self, nbytes: int) -> Buffer:
         return self.memory.allocate(nbytes)
@@ -175,7 +175,8 @@ class Gpu:
             else:
                 alpha, beta = struct.unpack("dd", struct.pack("qq", *calls[slot][4:]))
                 call = CALLS[-1 - number]
-                call.run(self, calls[slot][:4], alpha if call.spec.ldd >= 0 else 1.0, beta if call.spec.ldd >= 0 else 0.0, arguments[slot])
+                c, a, b, d, *_ = calls[slot]
+                call.run(self, (c, a, b, d), alpha if call.spec.ldd >= 0 else 1.0, beta if call.spec.ldd >= 0 else 0.0, arguments[slot])
 
     def prepare(self, b: Any, state: OnDevice) -> None:
         """Load what a binding's program needs, and round its grids."""

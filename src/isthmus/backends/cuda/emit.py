@@ -21,7 +21,7 @@ from isthmus.kernel import scalar as s
 from isthmus.kernel.graph import Graph, Node
 from isthmus.kernel.interpret import JOIN, identity
 from isthmus.kernel.loops import Index, Load, Slot, Store, linearize
-from isthmus.kernel.scalar import HALF, Expr, is_half
+from isthmus.kernel.scalar import Expr, is_half
 
 _NAMES = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64"}
 _INFIX_FLOAT = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -36,7 +36,11 @@ _OWN = {
     "erf": "erf_f", "min": "min_f", "max": "max_f", "sigmoid": "sigmoid_f", "tan": "tan_f", "sinh": "sinh_f", "arcsinh": "asinh_f", "arccosh": "acosh_f",
     "arctanh": "atanh_f", "pow": "pow_f", "arctan2": "atan2_f",
 }  # fmt: skip
-_SHORT = {"exp": "exp_s", "sigmoid": "sigmoid_s", "tanh": "tanh_s", "erf": "erf_s"}  # for results that are rounded to 16 bits
+# For results that are rounded to 16 bits.
+_SHORT = {
+    "bfloat16": {"exp": "exp_s", "sigmoid": "sigmoid_s", "tanh": "tanh_b", "erf": "erf_b", "div": "div_s"},
+    "float16": {"exp": "exp_s", "sigmoid": "sigmoid_s", "tanh": "tanh_s", "erf": "erf_s"},
+}
 _PLAIN = {"tan": "tanf", "sinh": "sinhf", "arcsinh": "asinhf", "arccosh": "acoshf", "arctanh": "atanhf", "pow": "powf", "arctan2": "atan2f"}
 _INTEGER = {"add": "add_i", "sub": "sub_i", "mul": "mul_i", "min": "min_i", "max": "max_i", "idiv": "div_i", "imod": "mod_i", "ipow": "pow_i",
             "shl": "shl_i", "shr": "shr_i"}  # fmt: skip
@@ -120,13 +124,14 @@ def operate(e: Expr, x: list[str]) -> str:
         if op in ("neg", "abs"):
             return f"{op}_i({x[0]})"
         return f"{_INTEGER[op]}({', '.join(x)})"
+    short = _SHORT[e.attr].get(op) if e.attr else None
+    if short is not None:
+        return f"{short}({', '.join(x)})"
     if op in _INFIX_FLOAT:
         return f"({x[0]} {_INFIX_FLOAT[op]} {x[1]})"
     if op == "neg":
         return f"(-{x[0]})"
-    if e.attr is HALF and op in _SHORT:
-        return f"{_SHORT[op]}({x[0]})"
-    if e.attr is HALF and op in _PLAIN:
+    if e.attr and op in _PLAIN:
         return f"{_PLAIN[op]}({', '.join(x)})"
     name = _OWN.get(op)
     if name is None:
@@ -194,10 +199,12 @@ class Emitter:
         self.depth = 1
         self.count = 0
         self.scopes: list[dict[int, str]] = [{}]  # node -> name of its value, innermost last
+        self.divisors: list[dict[int, str]] = [{}]  # float32 node that all lanes are divided by -> name of its `Divisor`
         self.packs: list[dict[int, str]] = [{}]  # load -> name of an array with its value in each lane
         self.lane_axes: frozenset[int] = frozenset()  # axes whose index differs between lanes
         self.lane_rows = False  # whether results of reductions differ between lanes
         self.contiguous = -1  # the axis along which lanes are consecutive elements, if there is one
+        self.aligned = False  # whether every pack lies at a multiple of its bytes
         self.whole = False  # whether every pack is full: nothing asks whether a lane is there
         self.cluster = 1
         self.width = 1  # lanes that are written at once: 2 where 16-bit floats come in pairs
@@ -234,9 +241,11 @@ class Emitter:
         self.depth += 1
         self.scopes.append({})
         self.packs.append({})
+        self.divisors.append({})
         yield
         self.scopes.pop()
         self.packs.pop()
+        self.divisors.pop()
         self.depth -= 1
         self.do("}")
 
@@ -307,6 +316,9 @@ class Emitter:
             node = self.graph.nodes[k]
             if not self.varies(k):
                 self.scopes[-1][k] = self.let(register_type(node.dtype), self.value(k))
+            elif node.op == "div" and node.dtype is float32 and not node.expr.attr and not self.varies(node.args[1]):
+                self.divisor(node.args[1])
+                left.append(k)
             elif node.op == "load" and self.side_by_side(node):
                 if self.pack(k) is None:
                     name = self.fresh()
@@ -318,12 +330,17 @@ class Emitter:
                 left.append(k)
         return left
 
+    def divisor(self, k: int) -> None:
+        """Writes the reciprocal of node k, by which all lanes are to be divided."""
+        if not any(k in scope for scope in self.divisors):
+            self.divisors[-1][k] = self.let("Divisor", f"divisor({self.name(k)})")
+
     def load_pack(self, k: int, name: str, lanes: int, count: str) -> None:
         node = self.graph.nodes[k]
         load: Load = node.attr
         at = f"b{load.buffer} + {self.index(load.index, node.args)}"
         limit = count if load.mask is None else f"({self.name(node.args[-1])} ? {count} : 0)"
-        self.do(f"load{'2' if paired(node.dtype, lanes) else ''}<{lanes}>({name}, {at}, {limit});")
+        self.do(f"load{'2' if paired(node.dtype, lanes) else ''}<{lanes}, {int(self.aligned)}>({name}, {at}, {limit});")
 
     def pack_declaration(self, dtype: Dtype, name: str, lanes: int, outer: str = "") -> str:
         """A pack of values as they lie in memory; 16-bit floats two in a register."""
@@ -444,7 +461,7 @@ class Emitter:
 
     def store_pack(self, store: Store, out: str, lanes: int) -> None:
         at = f"b{store.buffer} + {self.index(store.index, self.store_values(store))}"
-        self.do(f"store{'2' if paired(self.kernel.buffers[store.buffer], lanes) else ''}<{lanes}>({at}, {out}, count);")
+        self.do(f"store{'2' if paired(self.kernel.buffers[store.buffer], lanes) else ''}<{lanes}, {int(self.aligned)}>({at}, {out}, count);")
 
     def value(self, k: int, lane: bool = False, w: int = 0) -> str:
         """C++ for node k of values that are known (`lane`: in the lane written w-th)."""
@@ -471,6 +488,10 @@ class Emitter:
                 zero = f"{register_type(node.dtype)}{{}}"
                 text = f"({self.lane_value(node.args[-1], w)} ? {text} : {zero})"
             return text
+        if op == "div" and node.dtype is float32 and not e.attr:
+            for scope in reversed(self.divisors):
+                if node.args[1] in scope:
+                    return f"div_by({self.lane_value(node.args[0], w)}, {scope[node.args[1]]})"
         return operate(e, [self.lane_value(a, w) for a in node.args])
 
     def index(self, index: Index, values: tuple[int, ...] = (), lane: bool = False, w: int = 0) -> str:

@@ -70,9 +70,9 @@ template <> __device__ __forceinline__ b16 zero<b16>() { return b16{0}; }
 
 // -- memory: V elements from `at` on, of which `count` exist; 16 bytes at a time where they are aligned
 template <class T, int V> struct alignas(sizeof(T) * V) Pack { T v[V]; };
-template <int V, class T> INLINE void load(T (&out)[V], const T* at, int count) {
+template <int V, int ALIGNED = 0, class T> INLINE void load(T (&out)[V], const T* at, int count) {
     constexpr int W = sizeof(T) * V > 16 ? 16 / sizeof(T) : V;
-    if (count >= V && ((size_t)at & (sizeof(T) * W - 1)) == 0) {
+    if (count >= V && (ALIGNED || ((size_t)at & (sizeof(T) * W - 1)) == 0)) {
 #pragma unroll
         for (int k = 0; k < V; k += W) {
             Pack<T, W> x = *(const Pack<T, W>*)(at + k);
@@ -84,9 +84,9 @@ template <int V, class T> INLINE void load(T (&out)[V], const T* at, int count) 
         for (int k = 0; k < V; k++) { if (k < count) out[k] = at[k]; else out[k] = zero<T>(); }
     }
 }
-template <int V, class T> INLINE void store(T* at, const T (&in)[V], int count) {
+template <int V, int ALIGNED = 0, class T> INLINE void store(T* at, const T (&in)[V], int count) {
     constexpr int W = sizeof(T) * V > 16 ? 16 / sizeof(T) : V;
-    if (count >= V && ((size_t)at & (sizeof(T) * W - 1)) == 0) {
+    if (count >= V && (ALIGNED || ((size_t)at & (sizeof(T) * W - 1)) == 0)) {
 #pragma unroll
         for (int k = 0; k < V; k += W) {
             Pack<T, W> x;
@@ -100,10 +100,10 @@ template <int V, class T> INLINE void store(T* at, const T (&in)[V], int count) 
     }
 }
 // the same of 16-bit floats, two in a register
-template <int V> INLINE void load2(u32 (&out)[V / 2], const void* from, int count) {
+template <int V, int ALIGNED = 0> INLINE void load2(u32 (&out)[V / 2], const void* from, int count) {
     const u16* at = (const u16*)from;
     constexpr int W = V > 8 ? 8 : V;
-    if (count >= V && ((size_t)at & (2 * W - 1)) == 0) {
+    if (count >= V && (ALIGNED || ((size_t)at & (2 * W - 1)) == 0)) {
 #pragma unroll
         for (int k = 0; k < V; k += W) {
             Pack<u32, W / 2> x = *(const Pack<u32, W / 2>*)(at + k);
@@ -115,10 +115,10 @@ template <int V> INLINE void load2(u32 (&out)[V / 2], const void* from, int coun
         for (int k = 0; k < V; k += 2) out[k / 2] = (k < count ? u32(at[k]) : 0u) | (k + 1 < count ? u32(at[k + 1]) << 16 : 0u);
     }
 }
-template <int V> INLINE void store2(void* to, const u32 (&in)[V / 2], int count) {
+template <int V, int ALIGNED = 0> INLINE void store2(void* to, const u32 (&in)[V / 2], int count) {
     u16* at = (u16*)to;
     constexpr int W = V > 8 ? 8 : V;
-    if (count >= V && ((size_t)at & (2 * W - 1)) == 0) {
+    if (count >= V && (ALIGNED || ((size_t)at & (2 * W - 1)) == 0)) {
 #pragma unroll
         for (int k = 0; k < V; k += W) {
             Pack<u32, W / 2> x;
@@ -229,6 +229,18 @@ template <class T, class F> INLINE T to_int(F x) {
     return T(x);
 }
 template <class To, class From> INLINE To same_bits(From x) { union { From a; To b; } u; u.a = x; return u.b; }
+// a / b of many a: the quotient by the reciprocal, and one step that makes it exact (Markstein 1990, doi:10.1147/rd.341.0111)
+struct Divisor { float b, r; bool plain; };
+INLINE Divisor divisor(float b) {
+    u32 bits = __float_as_int(b), exponent = bits >> 23 & 0xff;
+    return Divisor{b, 1.0f / b, exponent > 87 && exponent < 167 && (bits & 0x7fffff) != 0x7fffff};
+}
+INLINE float div_by(float a, Divisor d) {
+    float q = a * d.r;
+    float x = __fmaf_rn(__fmaf_rn(-q, d.b, a), d.r, q);
+    u32 exponent = __float_as_int(a) >> 23 & 0xff;
+    return d.plain && exponent - 67 < 120 ? x : d.plain && a == 0.0f ? q : a / d.b;
+}
 INLINE float erf_f(float x) {   // below 0.8 a polynomial; above 1 - erfc, whose last place counts little: within 2 ulp
     float a = fabsf(x), z = x * x;
     float p = __fmaf_rn(z, -1.12693051e-05f, 0.000116916883f);
@@ -258,15 +270,23 @@ INLINE double pow_f(double a, double b) { return pow(a, b); }
 INLINE float atan2_f(float a, float b) { return float(atan2(double(a), double(b))); }
 INLINE double atan2_f(double a, double b) { return atan2(a, b); }
 
-// -- short forms, for results that are rounded to 16 bits at once: within 2^-20 of the value, relatively
-INLINE float exp_s(float x) {   // x * log2(e) in two parts, as one rounded product is up to 64 ulp off
-    float t = x * 1.44269502f;
-    float r = __fmaf_rn(x, 1.44269502f, -t);
-    r = __fmaf_rn(x, 1.92596299e-8f, r);
-    float e = ex2_s(t);
-    return fabsf(x) <= 80.0f ? __fmaf_rn(e, r * 0.693147182f, e) : expf(x);
-}
+// -- short forms, for results that are rounded to 16 bits at once (a relative error of 2^-20 where nothing else is said)
+INLINE float ex2_full(float x) { float y; asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+INLINE float exp_s(float x) { return ex2_full(x * 1.44269504f); }   // 2^-17, as the product is rounded at up to 128
 INLINE float sigmoid_s(float x) { float e = exp_s(-fabsf(x)); float q = rcp_s(1.0f + e); return x < 0.0f ? e * q : x != x ? x : q; }
+INLINE float div_s(float a, float b) { float y; asm("div.full.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+// Of bfloat16 a quotient is never near the middle of two neighbours, so 2 ulp of float32 give the exact rounding.
+INLINE float tanh_b(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+INLINE float erf_b(float x) {   // 2^-11; from 2.5 on it is 1 in bfloat16
+    float a = fminf(fabsf(x), 2.5f), z = a * a;
+    float p = __fmaf_rn(z, 1.00363565e-05f, -0.00027427575f);
+    p = __fmaf_rn(z, p, 0.00327748968f);
+    p = __fmaf_rn(z, p, -0.0230506547f);
+    p = __fmaf_rn(z, p, 0.108968906f);
+    p = __fmaf_rn(z, p, -0.374547094f);
+    p = __fmaf_rn(z, p, 1.12826383f) * a;
+    return x != x ? x : copysignf(fminf(p, 1.0f), x);
+}
 INLINE float tanh_s(float x) {
     float a = fabsf(x), z = x * x;
     float q = 1.0f - 2.0f * rcp_s(1.0f + ex2_s(a * 2.88539004f));

@@ -20,7 +20,7 @@ from isthmus.backends.cuda.render_map import map_launch
 from isthmus.backends.cuda.render_row import row_launch
 from isthmus.backends.cuda.render_scatter import scatter_launch
 from isthmus.kernel.graph import Graph
-from isthmus.kernel.loops import Kernel
+from isthmus.kernel.loops import Kernel, Slot
 
 
 class Launch(NamedTuple):
@@ -44,7 +44,7 @@ class Rendered:
         self.n_slots = kernel.n_slots + 3
         self.addresses: dict[str, tuple[int, ...]] = {}  # variant -> its functions' numbers
         self.sources: dict[str, str] = {}
-        self.launch: Callable[[Rendered, tuple[int, ...]], tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]] = {
+        self.launch: Callable[[Rendered, tuple[int, ...], tuple[int, ...]], tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]] = {
             "map": map_launch,
             "row": row_launch,
             "column": column_launch,
@@ -67,9 +67,24 @@ class Rendered:
             )
         return found
 
-    def bind(self, sizes: tuple[int, ...], threads: int) -> Launch:
-        """The launch for these sizes of the kernel's axes."""
-        return Launch(*self.launch(self, sizes))
+    def bind(self, sizes: tuple[int, ...], threads: int, numbers: tuple[int, ...] = ()) -> Launch:
+        """The launch for these sizes of the kernel's axes; `numbers` are the parameter slots, as far as sizes decide them."""
+        return Launch(*self.launch(self, sizes, numbers))
+
+    def aligned(self, axis: int, lanes: int, numbers: tuple[int, ...]) -> bool:
+        """Whether packs of `lanes` elements along `axis` lie at multiples of their length, in buffers that do."""
+        if not numbers:
+            return False
+        indices = [node.attr.index for node in self.graph.nodes if node.op == "load"]
+        for stage in self.kernel.stages:
+            indices += [store.index for store in stage.stores] + [side.index for side in stage.sides]
+        for index in indices:
+            if dict(index.terms).get(axis) != 1 or isinstance(dict(index.terms)[axis], Slot):
+                continue  # not read in packs
+            steps = [index.offset, *(stride for at, stride in index.terms if at != axis), *(stride for _, stride in index.values)]
+            if isinstance(index.offset, Slot) or any((numbers[x.number] if isinstance(x, Slot) else x) % lanes for x in steps):
+                return False
+        return True
 
     def prepare(self, sizes: tuple[int, ...], threads: int) -> None:
         """Make the variants that sizes somewhat larger than these will ask for."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from isthmus.backends.cuda.render import Rendered
 
 BLOCK = 256
+FINISH = 64  # threads of a block that adds up blocks
 WARPS = BLOCK // 32
 MOST_BLOCKS = 128
 ENOUGH_BLOCKS = 264
@@ -62,7 +63,7 @@ def lanes_of(graph: Graph, last: int, columns: int, blocks: int) -> int:
     return lanes
 
 
-def column_launch(r: Rendered, sizes: tuple[int, ...]) -> tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]:
+def column_launch(r: Rendered, sizes: tuple[int, ...], numbers: tuple[int, ...]) -> tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]:
     columns, length = sizes[-1], r.count(sizes, r.reduced)
     outer = r.count(sizes, r.parallel[:-1])
     stages = r.kernel.stages
@@ -70,18 +71,20 @@ def column_launch(r: Rendered, sizes: tuple[int, ...]) -> tuple[tuple[tuple[int,
     split = len(stages) == 1 and blocks > 1
     lanes = lanes_of(r.graph, len(sizes) - 1, columns, outer * (blocks if split else 1))
     tiles = outer * -(-columns // (32 * lanes))
+    aligned = lanes > 1 and columns % lanes == 0 and r.aligned(len(sizes) - 1, lanes, numbers)
+    name = ", aligned" if aligned else ""
     if not split:
-        (number,) = r.variant(f"tiles {lanes}", lambda symbol: [tiles_entry(r.graph, symbol, lanes)])
+        (number,) = r.variant(f"tiles {lanes}{name}", lambda symbol: [tiles_entry(r.graph, symbol, lanes, aligned)])
         return ((number, tiles, BLOCK),), 0, ()
     folds = [Fold(x.number, x.kind, x.value, accumulator(x)) for x in stages[0].reduces]
     numbers = r.variant(
-        f"blocks {lanes}",
+        f"blocks {lanes}{name}",
         lambda symbol: [
-            blocks_entry(Columns(r.graph, symbol, lanes, r.reduced, r.parallel), folds, stages[0]),
+            blocks_entry(Columns(r.graph, symbol, lanes, r.reduced, r.parallel, aligned=aligned), folds, stages[0]),
             blocks_finish(Columns(r.graph, symbol + "f", 1, r.reduced, r.parallel), folds, stages[0]),
         ],
     )
-    return ((numbers[0], tiles * blocks, BLOCK), (numbers[1], -(-outer * columns // BLOCK), BLOCK)), cells_bytes(folds, blocks * outer * columns), ()
+    return ((numbers[0], tiles * blocks, BLOCK), (numbers[1], -(-outer * columns // FINISH), FINISH)), cells_bytes(folds, blocks * outer * columns), ()
 
 
 def sides_launch(r: Rendered, rows: int, length: int, keep: int) -> tuple[tuple[tuple[int, int, int], ...], int]:
@@ -108,7 +111,7 @@ def sides_launch(r: Rendered, rows: int, length: int, keep: int) -> tuple[tuple[
 
     numbers = r.variant(f"sides {lanes}", make, later=True)
     outer_tiles = -(-columns // (32 * lanes))
-    return ((numbers[0], outer_tiles * blocks, BLOCK), (numbers[1], -(-columns // BLOCK), BLOCK)), cells_bytes(folds, blocks * columns)
+    return ((numbers[0], outer_tiles * blocks, BLOCK), (numbers[1], -(-columns // FINISH), FINISH)), cells_bytes(folds, blocks * columns)
 
 
 def cells_bytes(folds: list[Fold], cells: int) -> int:
@@ -125,13 +128,14 @@ class Columns:
     `row_values`: how many values of each folded place stand in scratch (of a row kernel, whose sides these are).
     """
 
-    def __init__(self, graph: Graph, symbol: str, lanes: int, folded: list[int], kept: list[int], row_values: int = 0) -> None:
+    def __init__(self, graph: Graph, symbol: str, lanes: int, folded: list[int], kept: list[int], row_values: int = 0, aligned: bool = False) -> None:
         self.graph = graph
         self.em = em = Emitter(graph, symbol, BLOCK)
         self.lanes = lanes
         self.folded = folded
         self.outer_axes, self.last = kept[:-1], kept[-1]
         self.row_values = row_values
+        em.aligned = aligned
         em.do(f"const i64 n = {' * '.join(em.sizes[k] for k in folded) or '1ll'};")
         em.do(f"const i64 columns = {em.sizes[self.last]};")
         em.do(f"const i64 outer = {' * '.join(em.sizes[k] for k in self.outer_axes) or '1ll'};")
@@ -238,11 +242,11 @@ class Columns:
         return f"(p{self.em.kernel.n_slots}{keep} + {before} * cells + (({block} * outer + {o}) * columns + {c}) * {size})"
 
 
-def tiles_entry(graph: Graph, symbol: str, lanes: int) -> Emitter:
+def tiles_entry(graph: Graph, symbol: str, lanes: int, aligned: bool) -> Emitter:
     kernel = graph.kernel
     folded = [k for k, axis in enumerate(kernel.axes) if axis.reduced]
     kept = [k for k, axis in enumerate(kernel.axes) if not axis.reduced]
-    col = Columns(graph, symbol, lanes, folded, kept)
+    col = Columns(graph, symbol, lanes, folded, kept, aligned=aligned)
     em = col.em
     em.do("const i64 tile = blockIdx.x;")
     col.tile("tile")
@@ -314,7 +318,7 @@ def blocks_entry(col: Columns, folds: list[Fold], stage: Stage) -> Emitter:
 def blocks_finish(col: Columns, folds: list[Fold], stage: Stage) -> Emitter:
     """A thread a column: adds the blocks' totals in order, and does the stage's stores."""
     em, graph = col.em, col.graph
-    em.do(f"const i64 unit = i64(blockIdx.x) * {BLOCK} + threadIdx.x;")
+    em.do(f"const i64 unit = i64(blockIdx.x) * {FINISH} + threadIdx.x;")
     em.do("if (unit >= outer * columns) return;")
     em.do("const i64 o = quotient(unit, columns), c = unit - o * columns;")
     em.do("const i64 cells = (blocks * outer * columns + 1) & -2ll;")
@@ -325,7 +329,7 @@ def blocks_finish(col: Columns, folds: list[Fold], stage: Stage) -> Emitter:
         em.do(f"{kind} tot{n} = *(const {kind}*){col.cell(folds, fold, '0ll', 'o', 'c')};")
         if arg:
             em.do(f"u32 totat{n} = *(const u32*){col.cell(folds, fold, '0ll', 'o', 'c', True)};")
-        with em.block_of("#pragma unroll 8\n    for (i64 b = 1; b < blocks; b++)"):
+        with em.block_of("#pragma unroll 16\n    for (i64 b = 1; b < blocks; b++)"):
             em.do(f"const {kind} other = *(const {kind}*){col.cell(folds, fold, 'b', 'o', 'c')};")
             if arg:
                 em.do(f"const u32 other_at = *(const u32*){col.cell(folds, fold, 'b', 'o', 'c', True)};")

@@ -20,7 +20,7 @@ PACK_BYTES = 16
 TILE = 64  # sides of a tile that is turned
 
 
-def map_launch(r: Rendered, sizes: tuple[int, ...]) -> Shape:
+def map_launch(r: Rendered, sizes: tuple[int, ...], numbers: tuple[int, ...]) -> Shape:
     if not sizes:
         (number,) = r.variant("one", lambda symbol: [map_entry(r.graph, symbol, 1)])
         return ((number, 1, 32),), 0, ()
@@ -34,8 +34,8 @@ def map_launch(r: Rendered, sizes: tuple[int, ...]) -> Shape:
     lanes = pack_lanes(r.graph)
     while lanes > 1 and lanes > inner:
         lanes //= 2
-    whole = lanes > 1 and inner % lanes == 0
-    (number,) = r.variant(f"lanes {lanes}{', whole' if whole else ''}", lambda symbol: [map_entry(r.graph, symbol, lanes, whole)])
+    whole = "" if lanes == 1 or inner % lanes else "aligned" if r.aligned(last, lanes, numbers) else "whole"
+    (number,) = r.variant(f"lanes {lanes}{', ' + whole if whole else ''}", lambda symbol: [map_entry(r.graph, symbol, lanes, whole)])
     units = outer * -(-inner // lanes)
     block = BLOCK if units >= BLOCK else 64
     return ((number, -(-units // block), block),), 0, ()
@@ -66,7 +66,7 @@ def pack_lanes(graph: Graph) -> int:
     return max(1, min(8, PACK_BYTES // min(sizes, default=PACK_BYTES)))
 
 
-def map_entry(graph: Graph, symbol: str, lanes: int, whole: bool = False) -> Emitter:
+def map_entry(graph: Graph, symbol: str, lanes: int, whole: str = "") -> Emitter:
     em = Emitter(graph, symbol, BLOCK)
     axes = list(range(len(graph.kernel.axes)))
     em.do("const i64 unit = i64(blockIdx.x) * blockDim.x + threadIdx.x;")
@@ -88,7 +88,7 @@ def map_entry(graph: Graph, symbol: str, lanes: int, whole: bool = False) -> Emi
             em.do("if (i >= inner) return;")
         em.axes[last] = "i"
         if lanes > 1:
-            em.whole = whole
+            em.whole, em.aligned = bool(whole), whole == "aligned"
             em.do(f"const int count = {lanes};" if whole else f"const int count = inner - i < {lanes} ? int(inner - i) : {lanes};")
             em.lane_axes, em.contiguous = frozenset((last,)), last
             em.lane_axis[last] = "(i + @)"

@@ -1,9 +1,9 @@
 """Row kernels: stage by stage over each row, with reductions between.
 
 The row rule of this backend: the reduced axes are taken as one index i. A row is cut into chunks of CHUNK; in one, groups
-of 8 elements go to T threads in turn (group g to thread g % T; T is 32 up to SHORT elements, else 256), each thread adds
-its elements in order, and the threads are added in halves (l + (l ^ 16), 8, 4, 2, 1 in a warp, then the same of 8 warps).
-The chunks' totals are reduced as a row by the same rule.
+of 8 elements go to T threads in turn (group g to thread g % T; T is 32 up to SHORT elements, 128 up to MIDDLE, else 256), each
+thread adds its elements in order, and the threads are added in halves (l + (l ^ 16), 8, 4, 2, 1 in a warp, then the same of
+the warps). The chunks' totals are reduced as a row by the same rule (without the middle length).
 
 Variants: a warp or a block a row with the row in registers; a block that walks its row chunk by chunk, once a stage; and
 *split*, a block a chunk and launches between the stages, for few long rows. A side sum is a column kernel of its own, with
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from isthmus.backends.cuda.render import Rendered
 
 SHORT = 1024
+MIDDLE = 4096
 CHUNK = 16384
 GROUP = 8
+WHOLE, ALIGNED = "whole", "aligned"  # rows of whole groups; and each of them at a multiple of its bytes
 BLOCK = 256
 WARPS = BLOCK // 32
 CLUSTER = 8  # blocks that share a row, a chunk each, where the chip can (sm_90 on)
@@ -35,7 +37,7 @@ KEEP_COST = 24
 KEEP_REGISTERS = 96
 
 
-def row_launch(r: Rendered, sizes: tuple[int, ...]) -> tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]:
+def row_launch(r: Rendered, sizes: tuple[int, ...], numbers: tuple[int, ...]) -> tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]:
     from isthmus.backends.cuda.render_column import sides_launch
 
     rows, length = r.count(sizes, r.parallel), r.count(sizes, r.reduced)
@@ -43,17 +45,18 @@ def row_launch(r: Rendered, sizes: tuple[int, ...]) -> tuple[tuple[tuple[int, in
     keep = CELL * rows * n_reduces(r.graph) if sides else 0
     if (length > CHUNK and rows < FEW_BLOCKS and not sides) or length > CHUNK * MOST_CHUNKS:
         assert not sides, "a side sum beside rows of over 16M elements"
-        return split_launch(r, rows, length)
-    whole = length % GROUP == 0 and len(r.reduced) == 1
-    full = ", whole" if whole else ""
+        return split_launch(r, rows, length, "" if length % GROUP or len(r.reduced) > 1 else ALIGNED if r.aligned(r.reduced[0], GROUP, numbers) else WHOLE)
+    whole = "" if length % GROUP or len(r.reduced) > 1 else ALIGNED if r.aligned(r.reduced[0], GROUP, numbers) else WHOLE
+    full = f", {whole}" if whole else ""
     if length <= SHORT:
         groups = next(e for e in (1, 2, 4) if e * 32 * GROUP >= length)
         (number,) = r.variant(f"warp {groups}{full}", lambda symbol: [rows_entry(r.graph, symbol, 32, groups, sides, whole)])
         phases = [(number, -(-rows // WARPS), BLOCK)]
     elif length <= CHUNK:
-        groups = next(e for e in (1, 2, 4, 8) if e * BLOCK * GROUP >= length)
-        (number,) = r.variant(f"block {groups}{full}", lambda symbol: [rows_entry(r.graph, symbol, BLOCK, groups, sides, whole)])
-        phases = [(number, rows, BLOCK)]
+        threads = 128 if length <= MIDDLE else BLOCK
+        groups = next(e for e in (2, 4, 8) if e * threads * GROUP >= length)
+        (number,) = r.variant(f"block {threads} {groups}{full}", lambda symbol: [rows_entry(r.graph, symbol, threads, groups, sides, whole)])
+        phases = [(number, rows, threads)]
     elif length <= CLUSTER * CHUNK and r.clusters:
         blocks = next(c for c in (2, 4, 8) if c * CHUNK >= length)
         groups = CHUNK // BLOCK // GROUP
@@ -75,9 +78,10 @@ def n_reduces(graph: Graph) -> int:
 class Rows:
     """What the functions of one row kernel share."""
 
-    def __init__(self, graph: Graph, symbol: str, whole: bool = False) -> None:
-        self.em = em = Emitter(graph, symbol, BLOCK)
-        em.whole = whole
+    def __init__(self, graph: Graph, symbol: str, whole: str = "", threads: int = BLOCK) -> None:
+        self.em = em = Emitter(graph, symbol, threads)
+        self.warps = threads // 32
+        em.whole, em.aligned = bool(whole), whole == ALIGNED
         self.graph = graph
         kernel = graph.kernel
         self.parallel = [k for k, axis in enumerate(kernel.axes) if not axis.reduced]
@@ -199,6 +203,18 @@ class Rows:
         em = self.em
         acc, at = f"{prefix}{x.number}", f"{prefix}at{x.number}"
         kind = register_type(accumulator(x))
+        if x.kind.startswith("arg") and kind != "c64":
+            # The best value first, then the first place of those that have it (NaN is unequal to itself).
+            join = em.join(x.kind[3:], accumulator(x))
+            with em.block_of("if (true)"):
+                em.do(f"const {kind} own = {acc}; const bool there = {at} != 0xffffffffu;")
+                em.do(f"{kind} best = there ? own : {identity_text(x.kind[3:], accumulator(x))};")
+                em.do("#pragma unroll")
+                em.do(f"for (int by = {widths}; by; by >>= 1) best = {join}(best, turn(best, by));")
+                em.do(f"{at} = there && (own == best || own != own) ? {at} : 0xffffffffu; {acc} = best;")
+                em.do("#pragma unroll")
+                em.do(f"for (int by = {widths}; by; by >>= 1) {at} = min({at}, turn({at}, by));")
+            return
         with em.block_of(f"for (int by = {widths}; by; by >>= 1)", unroll=True):
             em.do(f"const {kind} other = turn({acc}, by);")
             if x.kind.startswith("arg"):
@@ -211,11 +227,11 @@ class Rows:
         acc, at, kind = f"acc{x.number}", f"accat{x.number}", register_type(accumulator(x))
         arg = x.kind.startswith("arg")
         self.fold(x, "16")
-        em.do(f"__shared__ {kind} warps{x.number}[{WARPS}];" + (f" __shared__ u32 warps_at{x.number}[{WARPS}];" if arg else ""))
+        em.do(f"__shared__ {kind} warps{x.number}[{self.warps}];" + (f" __shared__ u32 warps_at{x.number}[{self.warps}];" if arg else ""))
         em.do(f"if (threadIdx.x % 32 == 0) {{ warps{x.number}[threadIdx.x / 32] = {acc};" + (f" warps_at{x.number}[threadIdx.x / 32] = {at};" if arg else "") + " }")
         em.do("__syncthreads();")
-        em.do(f"{acc} = warps{x.number}[threadIdx.x % {WARPS}];" + (f" {at} = warps_at{x.number}[threadIdx.x % {WARPS}];" if arg else ""))
-        self.fold(x, str(WARPS // 2))
+        em.do(f"{acc} = warps{x.number}[threadIdx.x % {self.warps}];" + (f" {at} = warps_at{x.number}[threadIdx.x % {self.warps}];" if arg else ""))
+        self.fold(x, str(self.warps // 2))
         if again:
             em.do("__syncthreads();")
 
@@ -282,9 +298,9 @@ def kept_packs(graph: Graph, rows: Rows, groups: int) -> tuple[list[int], list[i
     return loads, values
 
 
-def rows_entry(graph: Graph, symbol: str, threads: int, groups: int, keep_rows: bool, whole: bool, cluster: int = 1) -> Emitter:
+def rows_entry(graph: Graph, symbol: str, threads: int, groups: int, keep_rows: bool, whole: str, cluster: int = 1) -> Emitter:
     """`threads` threads a row: `groups` groups of each in registers, or (0) chunk by chunk; or `cluster` blocks, a chunk each."""
-    rows = Rows(graph, symbol, whole)
+    rows = Rows(graph, symbol, whole, BLOCK if threads == 32 else threads)
     em = rows.em
     em.cluster = cluster
     if cluster > 1:
@@ -391,19 +407,19 @@ def chunk_cell(em: Emitter, x: Reduce, reduces: int, row: str, chunk: str) -> st
     return f"{scratch(em)} + ({reduces} * rows + ({x.number} * rows + {row}) * chunks + {chunk}) * {CELL}"
 
 
-def split_launch(r: Rendered, rows: int, length: int) -> tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]:
+def split_launch(r: Rendered, rows: int, length: int, whole: str) -> tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]:
     stages = r.kernel.stages
     chunks = -(-length // CHUNK)
 
     def make(symbol: str) -> list[Emitter]:
         entries = []
         for t, stage in enumerate(stages):
-            entries.append(split_entry(r.graph, f"{symbol}_{t}", t))
+            entries.append(split_entry(r.graph, f"{symbol}_{t}", t, whole))
             if finishes(stage):
                 entries.append(finish_entry(r.graph, f"{symbol}_{t}f", t))
         return entries
 
-    numbers = iter(r.variant("split", make))
+    numbers = iter(r.variant(f"split{', ' + whole if whole else ''}", make))
     phases = []
     for stage in stages:
         phases.append((next(numbers), rows * chunks, BLOCK))
@@ -424,9 +440,9 @@ def read_rows(rows: Rows, before: int) -> None:
             em.rows[x.number] = em.let(register_type(x.dtype), f"*(const {register_type(x.dtype)}*)({row_cell(em, x, 'row')})")
 
 
-def split_entry(graph: Graph, symbol: str, number: int) -> Emitter:
+def split_entry(graph: Graph, symbol: str, number: int, whole: str) -> Emitter:
     """A chunk of one stage: full stores, and the chunk's totals."""
-    rows = Rows(graph, symbol)
+    rows = Rows(graph, symbol, whole)
     em = rows.em
     stage = graph.kernel.stages[number]
     em.do(f"const i64 chunks = (n + {CHUNK - 1}) / {CHUNK};")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BLOCK = 256
 
 
-def scatter_launch(r: Rendered, sizes: tuple[int, ...]) -> tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]:
+def scatter_launch(r: Rendered, sizes: tuple[int, ...], numbers: tuple[int, ...]) -> tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]:
     free = free_axes(r.graph)
     (number,) = r.variant("serial", lambda symbol: [serial_entry(r.graph, symbol, free)])
     return ((number, -(-r.count(sizes, free) // BLOCK), BLOCK),), 0, ()
