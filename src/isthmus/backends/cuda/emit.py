@@ -257,7 +257,8 @@ class Emitter:
         body = "\n".join(self.lines)
         words = set(re.findall(r"\bp\d+\b", body))
         cluster = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
-        head = [f"extern \"C\" __global__ void{cluster} __launch_bounds__({self.block}) {self.symbol}(const i64* p) {{", "    RELEASE"]
+        bounds = f"{self.block}, 2" if self.cluster > 1 else str(self.block)  # so that one cluster computes while another loads
+        head = [f"extern \"C\" __global__ void{cluster} __launch_bounds__({bounds}) {self.symbol}(const i64* p) {{", "    RELEASE"]
         for k in range(len(self.kernel.buffers), self.kernel.n_slots + 3):
             if f"p{k}" in words:
                 head.append(f"    const i64 p{k} = slot(p + {k});")

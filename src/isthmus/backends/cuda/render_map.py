@@ -9,6 +9,7 @@ from isthmus.backends.cuda.emit import Emitter, memory_type
 from isthmus.graph.dtype import bool_
 from isthmus.kernel.graph import Graph, index_axes, walk_roots
 from isthmus.kernel.loops import Index, Load, Slot, Stage
+from isthmus.kernel.scalar import is_half
 
 if TYPE_CHECKING:
     from isthmus.backends.cuda.render import Rendered
@@ -174,26 +175,40 @@ def turned_entry(graph: Graph, symbol: str, cross: int) -> Emitter:
     for k in turned:
         dtype = graph.nodes[k].dtype
         em.do(f"__shared__ {memory_type(dtype)} tile{k}[{TILE}][{TILE + max(1, 4 // dtype.size)}];")
-    def lines(then: Callable[[], None], x: str, y: str) -> None:
+    # 16-bit values go two at a time: 4 bytes of a thread, so that a warp reads and writes whole lines.
+    pairs = 2 if all(is_half(graph.nodes[k].dtype) for k in turned) else 1
+
+    def lines(then: Callable[[], None], x: str, y: str, along: str, size: str) -> None:
         em.do("#pragma unroll")
-        with em.block_of(f"for (int k = ty; k < {TILE}; k += {BLOCK // 32})"), em.block_of(f"for (int l = tx; l < {TILE}; l += 32)", unroll=True):
+        with em.block_of(f"for (int k = ty; k < {TILE}; k += {BLOCK // 32})"), em.block_of(f"for (int l = {pairs} * tx; l < {TILE}; l += {32 * pairs})", unroll=True):
             em.do(f"const i64 x = x0 + {x}, y = y0 + {y};")
             with em.block_of(f"if (x < {em.sizes[last]} && y < {em.sizes[cross]})"):
+                em.do(f"const int count = {size} - {along} < {pairs} ? int({size} - {along}) : {pairs};")
                 then()
 
     def read() -> None:
         for k in turned:
             load: Load = graph.nodes[k].attr
-            em.do(f"tile{k}[k][l] = b{load.buffer}[{em.index(load.index)}];")
+            at = f"b{load.buffer} + {em.index(load.index)}"
+            if pairs == 2:
+                em.do(f"u32 pair{k}[1]; load2<2>(pair{k}, {at}, count); *(u32*)&tile{k}[k][l] = pair{k}[0];")
+            else:
+                em.do(f"tile{k}[k][l] = *({at});")
 
     def write() -> None:
         for k in turned:
-            got = f"tile{k}[l][k]"
-            em.scopes[-1][k] = f"({got} != 0)" if graph.nodes[k].dtype is bool_ else f"get({got})"
-        walk(em, 1)
+            if pairs == 2:
+                em.do(f"const u32 pack{k}[1] = {{u32(tile{k}[l][k].bits) | u32(tile{k}[l + 1][k].bits) << 16}};")
+                em.packs[-1][k] = f"pack{k}"
+            else:
+                got = f"tile{k}[l][k]"
+                em.scopes[-1][k] = f"({got} != 0)" if graph.nodes[k].dtype is bool_ else f"get({got})"
+        if pairs == 2:
+            em.lane_axes, em.contiguous, em.lane_axis[last] = frozenset((last,)), last, "(x + @)"
+        walk(em, pairs)
 
     em.axes[last], em.axes[cross] = "x", "y"
-    lines(read, "k", "l")
+    lines(read, "k", "l", "y", em.sizes[cross])
     em.do("__syncthreads();")
-    lines(write, "l", "k")
+    lines(write, "l", "k", "x", em.sizes[last])
     return em
