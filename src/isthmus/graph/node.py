@@ -194,11 +194,16 @@ class Node:
 
 def where_made(node: Node) -> str:
     """`file:line` of the line that made a node."""
-    line = node.code.co_firstlineno
-    for start, end, number in node.code.co_lines():
-        if start <= node.lasti < end and number is not None:
+    return line_of(node.code, node.lasti)
+
+
+def line_of(code: Any, lasti: int) -> str:
+    """`file:line` of an instruction."""
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= lasti < end and number is not None:
             line = number
-    return f"{node.code.co_filename}:{line}"
+    return f"{code.co_filename}:{line}"
 
 
 def ones_mask(shape: tuple[int, ...]) -> int:

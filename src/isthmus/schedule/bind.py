@@ -90,7 +90,7 @@ class Frame:
 class Binding:
     """A plan at particular sizes: buffers of numbers that the driver reads."""
 
-    __slots__ = ("arena_bytes", "block", "block_address", "calls", "launches", "n_entries", "out_bytes", "patches", "patches_address", "program", "program_address")
+    __slots__ = ("arena_bytes", "arguments", "block", "block_address", "n_entries", "out_bytes", "patches", "patches_address", "program", "program_address", "sequence")
 
     def __init__(self, block: Any, patches: Any, program: Any, n_entries: int, arena_bytes: int, out_bytes: tuple[int, ...]) -> None:
         self.block = block
@@ -102,8 +102,8 @@ class Binding:
         self.n_entries = n_entries
         self.arena_bytes = arena_bytes
         self.out_bytes = out_bytes
-        self.launches: Any = None  # what a GPU makes of the program, and
-        self.calls: Any = ()  # the slots of its library calls
+        self.sequence: Any = None  # what a GPU makes of the program, and
+        self.arguments: Any = None  # of each of its launches, where they bring their parameters
 
 
 def bind(frame: Frame, values: tuple[int, ...]) -> Binding:

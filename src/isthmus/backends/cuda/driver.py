@@ -8,12 +8,12 @@ known yet makes the context current.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from typing import Any, Final
 
 LOST: Final = frozenset((700, 710, 714, 715, 716, 717, 718, 719, 999))  # errors after which a context is of no use
 OUT_OF_MEMORY: Final = 2
+NOT_READY: Final = 600
 
 
 class DriverError(RuntimeError):
@@ -48,7 +48,6 @@ class Driver:
         self.total_bytes: int = self.check("cuDeviceTotalMem", *cu.cuDeviceTotalMem(device))
         self.stream = self.check("cuStreamCreate", *cu.cuStreamCreate(1))  # not ordered with the default stream
         self.overlap = self.overlap_attribute() if self.arch >= 90 else []
-        self.capturing = False
 
     def attribute(self, device: Any, which: Any) -> int:
         return int(self.check("cuDeviceGetAttribute", *self.cu.cuDeviceGetAttribute(which, device)))
@@ -132,14 +131,16 @@ class Driver:
         module = self.check("cuModuleLoadData", *self.cu.cuModuleLoadData(code))
         return self.check("cuModuleGetFunction", *self.cu.cuModuleGetFunction(module, symbol.encode()))
 
-    def arguments(self, address: int) -> Any:
-        """What `launch` wants of a kernel's one argument, the address of its parameters."""
-        value = ctypes.c_uint64(address)
-        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(value))
-        return ctypes.addressof(pointers), value, pointers
+    def launch(self, function: Any, blocks: int, threads: int, arguments: int, overlap: bool = False) -> None:
+        """Enqueue a kernel.
 
-    def launch(self, function: Any, blocks: int, threads: int, arguments: Any) -> None:
-        if self.capturing and self.overlap:
+        Args:
+            function: Of `load`.
+            blocks, threads: Of the grid, of each block.
+            arguments: The address of two host addresses: of the table's address (or 0), and of the parameters if it is 0.
+            overlap: Whether it may start before the kernel ahead of it has ended, where the chip knows how.
+        """
+        if overlap and self.overlap:
             cu = self.cu
             config = cu.CUlaunchConfig()
             config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
@@ -147,9 +148,9 @@ class Driver:
             config.hStream = self.stream
             config.attrs = self.overlap
             config.numAttrs = 1
-            (error,) = cu.cuLaunchKernelEx(config, function, arguments[0], 0)
+            (error,) = cu.cuLaunchKernelEx(config, function, arguments, 0)
         else:
-            (error,) = self.cu.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, self.stream, arguments[0], 0)
+            (error,) = self.cu.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, self.stream, arguments, 0)
         if error:
             self.check("cuLaunchKernel", error)
 
@@ -158,11 +159,9 @@ class Driver:
     def begin_capture(self) -> None:
         """From here to `end_capture` this thread's work on the stream is written down, not done."""
         self.check("cuStreamBeginCapture", *self.cu.cuStreamBeginCapture(self.stream, self.cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
-        self.capturing = True
 
     def end_capture(self) -> Any:
         """The graph of what was written down, ready to run."""
-        self.capturing = False
         graph = self.check("cuStreamEndCapture", *self.cu.cuStreamEndCapture(self.stream))
         ready = self.check("cuGraphInstantiate", *self.cu.cuGraphInstantiate(graph, 0))
         self.cu.cuGraphDestroy(graph)
@@ -177,6 +176,12 @@ class Driver:
         self.cu.cuGraphExecDestroy(graph)
 
     # -- waiting
+
+    def query(self) -> None:
+        """Nothing; but an error of what was enqueued is raised."""
+        (error,) = self.cu.cuStreamQuery(self.stream)
+        if error and int(error) != NOT_READY:
+            self.check("cuStreamQuery", error)
 
     def synchronize(self) -> None:
         """Wait until the stream is empty.

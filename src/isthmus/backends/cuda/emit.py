@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from isthmus.backends.cuda.functions import by_value
 from isthmus.graph.dtype import Dtype, bfloat16, bool_, complex64, float16, float32, float64
 from isthmus.kernel import scalar as s
 from isthmus.kernel.graph import Graph, Node
@@ -257,9 +258,10 @@ class Emitter:
         body = "\n".join(self.lines)
         words = set(re.findall(r"\bp\d+\b", body))
         cluster = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
+        n_slots = self.kernel.n_slots + 3
         bounds = f"{self.block}, 2" if self.cluster > 1 else str(self.block)  # so that one cluster computes while another loads
-        head = [f"extern \"C\" __global__ void{cluster} __launch_bounds__({bounds}) {self.symbol}(const i64* p) {{", "    RELEASE"]
-        for k in range(len(self.kernel.buffers), self.kernel.n_slots + 3):
+        head = [f"extern \"C\" __global__ void{cluster} __launch_bounds__({bounds}) {self.symbol}(PARAMETERS({by_value(n_slots) or 1})) {{", "    RELEASE"]
+        for k in range(len(self.kernel.buffers), n_slots):
             if f"p{k}" in words:
                 head.append(f"    const i64 p{k} = slot(p + {k});")
         for k, dtype in enumerate(self.kernel.buffers):

@@ -17,14 +17,18 @@ struct alignas(8) c64 { float re, im; };
 #define INF __int_as_float(0x7f800000)
 
 // A kernel may start before the one ahead of it in the stream has ended: the table is read first, data after `wait`.
+// Parameters lie in the plan's table where the kernel is part of a graph, else they come with the launch.
+template <int N> struct Values { i64 v[N]; };
+#define PARAMETERS(N) const i64* table, const __grid_constant__ Values<N> values
+#define FIND_PARAMETERS const i64* const p = table ? table : values.v;
 #if __CUDA_ARCH__ >= 900
-#define RELEASE asm volatile("griddepcontrol.launch_dependents;");
+#define RELEASE FIND_PARAMETERS asm volatile("griddepcontrol.launch_dependents;");
 #define AWAIT asm volatile("griddepcontrol.wait;" ::: "memory");
 #else
-#define RELEASE
+#define RELEASE FIND_PARAMETERS
 #define AWAIT
 #endif
-INLINE i64 slot(const i64* p) { i64 x; asm volatile("ld.global.nc.b64 %0, [%1];" : "=l"(x) : "l"(p)); return x; }
+INLINE i64 slot(const i64* p) { i64 x; asm volatile("ld.b64 %0, [%1];" : "=l"(x) : "l"(p)); return x; }
 
 template <class T> struct Unsigned; template <> struct Unsigned<i8> { typedef u8 t; }; template <> struct Unsigned<i16> { typedef u16 t; };
 template <> struct Unsigned<i32> { typedef u32 t; }; template <> struct Unsigned<i64> { typedef u64 t; };

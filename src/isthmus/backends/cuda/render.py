@@ -14,7 +14,7 @@ from math import prod
 from typing import NamedTuple
 
 from isthmus.backends.cuda.emit import Emitter
-from isthmus.backends.cuda.functions import Function, number_of
+from isthmus.backends.cuda.functions import Function, by_value, number_of
 from isthmus.backends.cuda.render_column import column_launch
 from isthmus.backends.cuda.render_map import map_launch
 from isthmus.backends.cuda.render_row import row_launch
@@ -63,7 +63,7 @@ class Rendered:
             texts = [entry.text() for entry in entries]
             self.sources[name] = "\n\n".join(texts)
             found = self.addresses[name] = tuple(
-                number_of(Function(entry.symbol, text, None if k or later else self.kernel, entry.cluster)) for k, (entry, text) in enumerate(zip(entries, texts, strict=True))
+                number_of(Function(entry.symbol, text, None if k or later else self.kernel, entry.cluster, by_value(self.n_slots))) for k, (entry, text) in enumerate(zip(entries, texts, strict=True))
             )
         return found
 

@@ -63,9 +63,6 @@ class Memory:
             raise DriverError("a simulated kernel", FAULT, f"{nbytes} bytes at {address:#x} leave an allocation")
         return block if nbytes < 0 else block[:nbytes]
 
-    def numbers(self, address: int, count: int) -> list[int]:
-        return [int(x) for x in self.view(address, 8 * count).view(np.int64)]
-
 
 class Simulated:
     """As `Driver`. `fail` lists calls that are to fail: {"allocate": 2} the second allocation from now, and so on."""
@@ -145,25 +142,25 @@ class Simulated:
     def load(self, code: bytes, symbol: str, number: int) -> int:
         return number
 
-    def arguments(self, address: int) -> int:
-        return address
-
-    def launch(self, function: int, blocks: int, threads: int, arguments: int) -> None:
+    def launch(self, function: int, blocks: int, threads: int, arguments: int, overlap: bool = False) -> None:
         if self.fails("launch"):
             raise DriverError("cuLaunchKernel", 701, "too many resources requested for launch (injected)")
-        meaning = FUNCTIONS[function].meaning
+        meaning, slots = FUNCTIONS[function].meaning, FUNCTIONS[function].slots
         self.launches += 1
+        cell, values = (ctypes.c_int64 * 2).from_address(arguments)
+        table = ctypes.c_int64.from_address(cell).value
+        brought = np.frombuffer(b"" if table else ctypes.string_at(values, 8 * slots), np.int64)
 
         def work() -> None:
+            params = self.memory.view(table).view(np.int64) if table else brought
             if isinstance(meaning, Kernel):
-                params = self.memory.numbers(arguments, meaning.n_slots)
-                buffers = []
-                for address, dtype in zip(params, meaning.buffers, strict=False):
+                numbers, buffers = params[: meaning.n_slots].tolist(), []
+                for address, dtype in zip(numbers, meaning.buffers, strict=False):
                     data = self.memory.view(address)
                     buffers.append(data[: len(data) // dtype.size * dtype.size].view(dtype.numpy))
-                interpret(meaning, params, buffers)
+                interpret(meaning, numbers, buffers)
             elif meaning is not None:
-                meaning(self.memory, arguments)
+                meaning(self.memory, params)
 
         self.put(work)
 
@@ -181,6 +178,9 @@ class Simulated:
 
     def free_graph(self, graph: Any) -> None:
         pass
+
+    def query(self) -> None:
+        self.synchronize()
 
     def synchronize(self) -> None:
         if self.error is not None:

@@ -31,7 +31,7 @@ class Call:
         for stride in strides:
             self.strides |= stride * size
 
-    def run(self, device: Any, addresses: tuple[int, int, int, int], alpha: float, beta: float, arguments: Any) -> None:
+    def run(self, device: Any, addresses: tuple[int, int, int, int], alpha: float, beta: float, arguments: int) -> None:
         c, a, b, d = addresses
         spec = self.spec
         bits = c | a | b | self.strides | (d if spec.ldd >= 0 else 0)

@@ -29,6 +29,7 @@ BLOCK = 256
 SMALL_TILE = 16
 LARGE_TILE = 64
 FEW_TILES = 128  # tiles of the large form that keep the chip busy
+FEW_AXES = 4  # of a batch, that parameters which come with the launch have room for
 FEW_STEPS = 1 << 21  # multiply-adds from which on cuBLASLt does it, where it is installed
 
 COMMON = r"""
@@ -92,7 +93,7 @@ INLINE void write(const Args& g, i64 i, i64 j, R x) {
 """
 
 SMALL = r"""
-extern "C" __global__ void __launch_bounds__(256) SYMBOL(const i64* p) {
+extern "C" __global__ void __launch_bounds__(256) SYMBOL(PARAMETERS(SLOTS)) {
     RELEASE
     Args g = read(p, 16);
     AWAIT
@@ -147,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(256) SYMBOL(const i64* p) {
 """
 
 LARGE = r"""
-extern "C" __global__ void __launch_bounds__(256) SYMBOL(const i64* p) {
+extern "C" __global__ void __launch_bounds__(256) SYMBOL(PARAMETERS(SLOTS)) {
     RELEASE
     Args g = read(p, 64);
     AWAIT
@@ -237,7 +238,7 @@ class Gemm:
         slots = [0, 0, 0, 0, m, n, k, a_stride, b_stride, d_row, d_col, *[0] * 11, len(batch)]
         for axis in batch:
             slots += axis
-        number, blocks = gemm_function(large, *self.structure), items * -(-m // side) * -(-n // side)
+        number, blocks = gemm_function(large, len(batch) > FEW_AXES, *self.structure), items * -(-m // side) * -(-n // side)
         if self.library and items * m * n * k >= FEW_STEPS:
             found = plan_call(self.structure, SIZE[self.structure[0]], m, n, k, batch, a_stride, b_stride, d_row, d_col, (number, blocks, BLOCK))
             if found is not None:
@@ -246,21 +247,21 @@ class Gemm:
 
 
 @functools.cache
-def gemm_function(large: bool, dtype: str, a_transposed: bool, b_transposed: bool, addend: bool) -> int:
-    symbol = f"gemm_{'large' if large else 'small'}_{dtype}_{'nt'[a_transposed]}{'nt'[b_transposed]}{'_add' if addend else ''}"
+def gemm_function(large: bool, many_axes: bool, dtype: str, a_transposed: bool, b_transposed: bool, addend: bool) -> int:
+    symbol = f"gemm_{'large' if large else 'small'}{'_many_axes' if many_axes else ''}_{dtype}_{'nt'[a_transposed]}{'nt'[b_transposed]}{'_add' if addend else ''}"
     memory, register = TYPES[dtype]
-    defines = {"TYPE": memory, "ACC": register, "A_TURNED": int(a_transposed), "B_TURNED": int(b_transposed), "ADDEND": int(addend), "SYMBOL": symbol}
+    slots = 0 if many_axes else FIRST_AXIS + 4 * FEW_AXES
+    defines = {"SLOTS": slots or 1, "TYPE": memory, "ACC": register, "A_TURNED": int(a_transposed), "B_TURNED": int(b_transposed), "ADDEND": int(addend), "SYMBOL": symbol}
     text = "".join(f"#define {name} {value}\n" for name, value in defines.items()) + COMMON + (LARGE if large else SMALL)
-    return number_of(Function(symbol, text, functools.partial(meaning, dtype, a_transposed, b_transposed, addend)))
+    return number_of(Function(symbol, text, functools.partial(meaning, dtype, a_transposed, b_transposed, addend), slots=slots))
 
 
-def meaning(dtype: str, a_transposed: bool, b_transposed: bool, addend: bool, memory: Any, p: int) -> None:
+def meaning(dtype: str, a_transposed: bool, b_transposed: bool, addend: bool, memory: Any, p: Any) -> None:
     """What the kernels do, in NumPy: on the simulated device."""
     kind = getattr(dtypes, dtype).numpy
     wide = {"float64": np.float64, "complex64": np.complex64}.get(dtype, np.float32)
-    c, a, b, d, m, n, k, a_stride, b_stride, d_row, d_col, alpha, beta = memory.numbers(p, 13)
-    axes = memory.numbers(p + 8 * (FIRST_AXIS - 1), 1)[0]
-    batch = [memory.numbers(p + 8 * (FIRST_AXIS + 4 * x), 4) for x in range(axes)]
+    c, a, b, d, m, n, k, a_stride, b_stride, d_row, d_col, alpha, beta = p[:13].tolist()
+    batch = p[FIRST_AXIS : FIRST_AXIS + 4 * p[FIRST_AXIS - 1]].reshape(-1, 4).tolist()
     sizes = [x[0] for x in batch]
 
     def operand(address: int, shape: tuple[int, int], strides: tuple[int, int], which: int) -> Any:
