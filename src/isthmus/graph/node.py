@@ -73,6 +73,7 @@ class Op:
         self.new_sizes = new_sizes
         self.sigs: dict[int, Sig] = {}  # of nodes without attributes, by dtype, pattern and stream
         self.number = len(OPS)
+        self.host_only = False  # whether there is no GPU form of it: nodes for a GPU's stream run on the host
         self.indexed: Any = None  # of ops with index arrays: node -> [(input, the axis of input 0 that it indexes)]
         OPS.append(self)
 
@@ -118,7 +119,7 @@ class Sig:
         self.stream = stream
         self.number = number
         self.kind = op.kind
-        self.place = stream.place
+        self.place = 0 if op.host_only else stream.place
         # Short ways to the signatures of element-wise nodes: of inputs like this one alone, of a real number and one, of one
         # and a real number.
         self.memo: dict[Op, Sig] = {}

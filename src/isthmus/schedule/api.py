@@ -54,7 +54,7 @@ def async_eval(*args: Any) -> None:
     """
     nodes = _nodes(args)
     if nodes and all(node.sig.place > 0 for node in nodes):
-        worker.evaluate(nodes)  # which only enqueues
+        worker.enqueue(nodes)
     else:
         worker.start(nodes)
 

@@ -55,10 +55,14 @@ class Step:
 
 
 class Plan:
-    """See the module's text. `outs` are the nodes that get buffers, `taken[k]` the leaf whose buffer out k takes, or -1."""
+    """See the module's text. `outs` are the nodes that get buffers, `taken[k]` the leaf whose buffer out k takes, or -1.
+
+    `guests` names ops of a GPU's streams that have no form there, and run on the host.
+    """
 
     def __init__(self, nodes: list[Node], held: int, requested: list[int], donate: bool, place: int) -> None:
         self.place = place
+        self.guests = () if place > 0 else tuple(dict.fromkeys(node.sig.op.name for node in nodes if node.buffer is None and node.sig.stream.place > 0))
         self.backend = backend_of(place)
         self.on_device: Any = None  # what a GPU keeps of the plan
         self.bindings: dict[Any, Binding] = {}

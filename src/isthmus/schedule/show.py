@@ -17,6 +17,8 @@ def plan_made(plan: Any) -> None:
     if not stages:
         return
     out = sys.stderr
+    if plan.guests:
+        print(f"on the host, as the GPU has no form of it: {', '.join(plan.guests)}", file=out)
     if "graph" in stages:
         for p in plan.nodes:
             print(f"{p!r}{'  (held)' if p.held else ''}", file=out)

@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 import queue
 import threading
+from typing import Final
 
-from isthmus.graph.node import Node
+from isthmus.graph.node import Node, where_made
 from isthmus.schedule.run import evaluate as evaluate_now
+
+MOST_LINES: Final = 4  # that an error names
 
 
 class Worker:
@@ -29,7 +32,7 @@ class Worker:
             try:
                 evaluate_now(nodes)
             except BaseException as error:
-                self.error = self.error or error
+                keep(error, nodes)
             del nodes
             with self.idle:
                 self.waiting -= 1
@@ -48,6 +51,25 @@ def start(nodes: list[Node]) -> None:
     with w.idle:
         w.waiting += 1
     w.queue.put(nodes)
+
+
+def enqueue(nodes: list[Node]) -> None:
+    """Evaluate nodes of GPUs, which only enqueues them; what goes wrong is kept for the next call that waits."""
+    if _worker.waiting:
+        start(nodes)
+        return
+    try:
+        evaluate_now(nodes)
+    except Exception as error:
+        keep(error, nodes)
+
+
+def keep(error: BaseException, nodes: list[Node]) -> None:
+    """Keep the first error that nobody has been told of, and say which eval it belongs to."""
+    if _worker.error is None:
+        lines = list(dict.fromkeys([where_made(node) for node in nodes]))
+        error.add_note(f"It came of an async_eval of arrays made at: {'; '.join(lines[:MOST_LINES])}{', ...' if len(lines) > MOST_LINES else ''}")
+        _worker.error = error
 
 
 def wait() -> None:

@@ -21,7 +21,7 @@ from isthmus.backends.cpu import stream as cpu_stream
 from isthmus.backends.cpu.memory import Buffer, drop_gpu, drop_host
 from isthmus.backends.cuda.compile import compile_sources
 from isthmus.backends.cuda.driver import Driver, DriverError
-from isthmus.backends.cuda.find import has_cublaslt, is_simulated
+from isthmus.backends.cuda.find import FORKED, has_cublaslt, is_simulated, process
 from isthmus.backends.cuda.functions import FUNCTIONS, MOST_VALUES, Function, number_of
 from isthmus.backends.cuda.library.calls import CALLS
 from isthmus.backends.cuda.library.cublaslt import WORKSPACE_BYTES
@@ -131,16 +131,18 @@ class OnDevice:
     def start(self) -> None:
         """Make the table."""
         device, words = self.device, self.nbytes // 8
-        self.table = device.allocate(self.nbytes + 16)
-        self.address = self.table.gpu
+        if not self.ring:
+            self.ring = device.ring(64 + PLACES * self.nbytes)
+        table = device.allocate(self.nbytes + 16)
+        self.address = table.gpu
         zeros = flat_array("q", (0, 0))
         device.driver.upload(self.address + self.nbytes, zeros.buffer_info()[0], 16)
-        self.ring = device.ring(64 + PLACES * self.nbytes)
         self.taken = ctypes.c_int64.from_address(self.ring)
         self.taken.value = self.written = 0
         values = flat_array("q", (self.address, self.ring + 64, words, PLACES, self.address + self.nbytes, self.ring))
         pair = flat_array("q", (NO_TABLE.buffer_info()[0], values.buffer_info()[0]))
         self.write = (pair.buffer_info()[0], pair, values)
+        self.table = table
 
     def put(self, block_address: int, words: int) -> None:
         """Leave a block in the ring, for the next write to take; when that is enqueued, `written` counts."""
@@ -163,11 +165,13 @@ class Gpu:
         self.index = index
         self.driver = driver
         self.memory = DevicePool(driver)
+        self.memory.fault = self.fault
         self.handles: dict[int, Any] = {}
         self.arena: Buffer | None = None
         self._workspace: Buffer | None = None
         self._library: bool | None = None
-        self.busy = False
+        self.enqueued = 0  # runs, and how many of them were waited for
+        self.waited = 0
         self.lost = ""
         self.recent: deque[tuple[Any, int]] = deque(maxlen=256)  # lines that made what was enqueued
         self.rings: dict[int, list[int]] = {}  # by bytes, those that no plan has any more
@@ -241,7 +245,7 @@ class Gpu:
         if state is None:
             state = plan.on_device = OnDevice(self, len(b.block))
         sequence: Sequence = b.sequence or self.prepare(b, state)
-        self.busy = True
+        self.enqueued += 1
         last = nodes[-1]
         self.recent.append((last.code, last.lasti))
         key = [x for slot in sequence.calls for x in (*b.block[slot : slot + 4], *b.block[slot + ALPHA : slot + BETA + 1])]
@@ -415,15 +419,24 @@ class Gpu:
         Raises:
             RuntimeError: something of it failed, naming the lines it may have come from.
         """
+        enqueued = self.enqueued
+        if self.waited == enqueued:
+            return
         if self.lost:
+            self.waited = enqueued  # once; what is on the host goes on
             raise RuntimeError(self.lost)
-        if self.busy:
-            self.busy = False
-            try:
-                self.driver.synchronize()
-            except DriverError as error:
-                self.fault(error)
+        try:
+            self.driver.synchronize()
+        except DriverError as error:
+            self.waited = enqueued
+            self.fault(error)
+        self.waited = max(self.waited, enqueued)
+        if self.enqueued == enqueued:
             self.recent.clear()
+
+    def lose(self, why: str) -> None:
+        """From here on this process cannot use the device."""
+        self.lost = self.memory.lost = why
 
     def fault(self, error: DriverError) -> None:
         lines = list(dict.fromkeys([line_of(code, lasti) for code, lasti in self.recent]))[-SHOWN_LINES:]
@@ -431,7 +444,7 @@ class Gpu:
         text = f"{error} It came of work that was enqueued by arrays made at: " + "; ".join(lines or ["(nothing)"])
         if error.lost:
             text += f". {self.driver.name} is lost to this process; arrays that are on the host can still be used."
-            self.lost = text
+            self.lose(text)
         raise RuntimeError(text) from error
 
 
@@ -457,6 +470,8 @@ def gpu(index: int) -> Gpu:
     """
     found = _gpus.get(index)
     if found is None:
+        if process.forked:
+            raise RuntimeError(FORKED)
         found = _gpus[index] = Gpu(index, Simulated(index) if is_simulated() else Driver(index))
     return found
 
@@ -473,7 +488,8 @@ def synchronize() -> None:
 
 def _forget() -> None:
     for one in _gpus.values():
-        one.lost = "[cuda] a process that was forked cannot use the GPU of its parent; start it with the spawn method of multiprocessing."
+        one.lose(FORKED)
+        one.waited = one.enqueued  # by the parent
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -7,6 +7,8 @@ import functools
 import os
 from importlib.util import find_spec
 
+FORKED = "[cuda] a process that was forked cannot use GPUs, as its parent has asked for them; start it by the spawn method of multiprocessing, or use mx.cpu in it."
+
 
 @functools.cache
 def gpu_count() -> int:
@@ -15,6 +17,22 @@ def gpu_count() -> int:
     if wanted.startswith("simulated"):
         return int(wanted.partition(":")[2] or 1)
     return 0 if wanted == "none" or not has_packages() else probe()
+
+
+class _Process:
+    """Whether this process was forked from one in which the driver was started; it would only fail here."""
+
+    forked = False
+
+
+process = _Process()
+
+
+def _note_fork() -> None:
+    process.forked = gpu_count.cache_info().currsize > 0 and gpu_count() > 0
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def is_simulated() -> bool:

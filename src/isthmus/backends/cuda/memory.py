@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.backends.cpu.memory import Buffer, adopt, allocate, block_size, drop_gpu
+from isthmus.backends.cuda.driver import DriverError
 from isthmus.graph.node import TRACE, Node, where_made
 
 SEGMENT = 64 << 20
@@ -25,6 +26,8 @@ class DevicePool:
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
+        self.lost = ""  # why this device cannot be used any more
+        self.fault: Any = None  # what turns the driver's errors into ones that name lines; it raises
         self.active = 0
         self.peak = 0
         self.cached = 0
@@ -68,6 +71,8 @@ class DevicePool:
 
     def cut(self, size: int, nbytes: int) -> int:
         """A block from a free range, making one if need be."""
+        if self.lost:
+            raise RuntimeError(self.lost)
         size = (size + 511) & -512
         if self.active + size > self.memory_limit:
             raise MemoryError(self.no_room(nbytes, f"the memory limit is {self.memory_limit}; set_memory_limit raises it"))
@@ -139,12 +144,16 @@ class DevicePool:
 
     def clear_cache(self) -> None:
         """Give all free memory back to the driver."""
+        if self.lost:
+            return  # it went with the context
         self.merge(give_back=True)
 
     # -- copies
 
     def bring(self, buffer: Buffer) -> None:
         """Copy a buffer here from where it is."""
+        if self.lost:
+            raise RuntimeError(self.lost)
         if buffer.gpu:  # on another device
             buffer.place.bring_home(buffer)
             drop_gpu(buffer)
@@ -156,9 +165,14 @@ class DevicePool:
         with TRACE.lock:
             if buffer.ptr:
                 return
+            if self.lost:
+                raise RuntimeError(self.lost)
             block = allocate(buffer.nbytes)
-            self.driver.download(block.ptr, buffer.gpu, buffer.nbytes)
-            self.driver.synchronize()
+            try:
+                self.driver.download(block.ptr, buffer.gpu, buffer.nbytes)
+                self.driver.synchronize()
+            except DriverError as error:
+                self.fault(error)
             adopt(buffer, block)
 
 
