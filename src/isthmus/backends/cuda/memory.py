@@ -2,12 +2,14 @@
 
 Everything is in the order of the device's one stream: a block that is let go of may be handed out at once, since what
 still reads it was enqueued before what will write it. Blocks come in the size classes of the host's pool; a freed one
-waits in its class's list. What is not found there is cut from free ranges of large segments; when those are short the lists
+waits in its class's list, from which the lowest address goes out first, so that a loop finds the same addresses again
+(graphs hold those of library calls). What is not found there is cut from free ranges of large segments; when those are short the lists
 are emptied into them, neighbours merged, and segments that are free as a whole go back to the driver.
 """
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import Any
 
 from isthmus.backends.cpu.memory import Buffer, adopt, allocate, block_size, drop_gpu
@@ -55,7 +57,7 @@ class DevicePool:
         """Put memory of this device behind a buffer; what it holds is anything at all."""
         size = max(block_size(buffer.nbytes), 512)
         try:
-            address = self.lists[size].pop()
+            address = heappop(self.lists[size])
             self.cached -= size
         except (KeyError, IndexError):
             address = self.cut(size, buffer.nbytes)
@@ -65,7 +67,7 @@ class DevicePool:
         buffer.gpu, buffer.gpu_bytes, buffer.place = address, size, self
 
     def release(self, address: int, size: int) -> None:
-        self.lists.setdefault(size, []).append(address)
+        heappush(self.lists.setdefault(size, []), address)
         self.active -= size
         self.cached += size
 
