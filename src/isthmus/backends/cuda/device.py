@@ -151,7 +151,7 @@ class OnDevice:
         ctypes.memmove(self.ring + 64 + self.written % PLACES * self.nbytes, block_address, 8 * words)
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():
+        if sys is not None and not sys.is_finalizing():  # None: the interpreter is ending, and has taken the module's names away
             self.device.retired.append(([sequence.graphs[key] for sequence, key in self.graphs], self.ring, self.nbytes))
 
 
@@ -186,7 +186,7 @@ class Gpu:
         return render(kernel, self.driver.arch)
 
     def product(self, dtype: str, a_transposed: bool, b_transposed: bool, addend: bool) -> Gemm:
-        return Gemm(dtype, a_transposed, b_transposed, addend, self.has_library())
+        return Gemm(dtype, a_transposed, b_transposed, addend, self.has_library(), self.driver.arch >= 90)
 
     def has_library(self) -> bool:
         """Whether cuBLASLt is installed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -83,6 +84,7 @@ class Simulated:
         self.pinned: dict[int, Any] = {}
         self.launches = 0
         self.graphs_run = 0
+        self.turn = threading.Lock()
 
     def enter(self) -> None:
         pass
@@ -183,16 +185,29 @@ class Simulated:
         self.synchronize()
 
     def synchronize(self) -> None:
+        """Do what is enqueued: in a thread, as Ctrl-C ends this wait but not the work."""
+        if self.queue or self.turn.locked():
+            failed: list[BaseException] = []
+            worker = threading.Thread(target=self.work_off, args=(failed,))
+            worker.start()
+            worker.join()
+            if failed:
+                raise failed[0]
         if self.error is not None:
             raise self.error
-        try:
-            while self.queue:
-                self.queue.pop(0)()
-        except DriverError as error:
-            self.queue.clear()
-            self.error = error if error.lost else None
-            raise
-        except IndexError as error:
-            self.queue.clear()
-            self.error = DriverError("a simulated kernel", FAULT, str(error))
-            raise self.error from error
+
+    def work_off(self, failed: list[BaseException]) -> None:
+        with self.turn:
+            try:
+                while self.queue and self.error is None:
+                    self.queue.pop(0)()
+            except DriverError as error:
+                self.queue.clear()
+                self.error = error if error.lost else None
+                failed.append(error)
+            except IndexError as error:
+                self.queue.clear()
+                self.error = DriverError("a simulated kernel", FAULT, str(error))
+                failed.append(self.error)
+            except BaseException as error:
+                failed.append(error)
