@@ -666,7 +666,7 @@ def _index_array(k: Any) -> Node:
 def _known(node: Node) -> list[int] | None:
     """The values of a small index array that lies in host memory."""
     n = size_of(node.shape)
-    if node.buffer is None or not 0 < n <= _CHECKED_SIZE:
+    if node.buffer is None or not node.buffer.ptr or not 0 < n <= _CHECKED_SIZE:
         return None
     values: list[int] = host_view(node).ravel().tolist()
     return values

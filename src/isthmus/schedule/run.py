@@ -14,6 +14,7 @@ from typing import Any, Final
 from isthmus.backends.cpu import memory as cpu_memory
 from isthmus.backends.cpu import stream as cpu_stream
 from isthmus.backends.cpu.memory import Buffer, drop_gpu, host_address
+from isthmus.backends.interrupts import interrupts
 from isthmus.graph.node import TRACE, VIEW, Node, leaf_sig
 from isthmus.schedule.bind import Binding
 from isthmus.schedule.check import check_indices
@@ -154,8 +155,11 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
         else:
             buffers.append(nodes[taken[k]].buffer)
     if place > 0:
-        plan.backend.run(plan, b, nodes, buffers)
-        give_values(nodes, plan.outs, buffers, donate)
+        try:
+            plan.backend.run(plan, b, nodes, buffers)  # which holds interrupts back from where it begins to enqueue
+            give_values(nodes, plan.outs, buffers, donate)
+        finally:
+            interrupts.release()
         return
     if b.n_entries:
         pointers = plan.read_pointers(nodes)

@@ -29,6 +29,7 @@ from isthmus.backends.cuda.library.gemm import ALPHA, BETA, Gemm
 from isthmus.backends.cuda.memory import DevicePool
 from isthmus.backends.cuda.render import Rendered, render
 from isthmus.backends.cuda.simulate import Simulated
+from isthmus.backends.interrupts import interrupts
 from isthmus.graph.node import Node, line_of
 from isthmus.kernel.loops import Kernel
 
@@ -245,6 +246,7 @@ class Gpu:
         if state is None:
             state = plan.on_device = OnDevice(self, len(b.block))
         sequence: Sequence = b.sequence or self.prepare(b, state)
+        interrupts.hold()
         self.enqueued += 1
         last = nodes[-1]
         self.recent.append((last.code, last.lasti))
