@@ -163,11 +163,11 @@ def make_variants(arch: int) -> dict[str, dict[int, None]]:
             for name, numbers in rendered.addresses.items():
                 found.setdefault(f"{kernel.form} {name}", {}).update(dict.fromkeys(numbers))
     for dtype in ("float32", "float16", "bfloat16", "float64", "complex64"):
-        for large in (False, True):
-            found.setdefault(f"gemm {'large' if large else 'small'}", {}).update(
-                {gemm_function(large, False, dtype, False, False, False): None, gemm_function(large, False, dtype, True, True, True): None}
+        for form in ("small", "shared", "large") if arch >= 90 else ("small", "large"):
+            found.setdefault(f"gemm {form}", {}).update(
+                {gemm_function(form, False, dtype, False, False, False): None, gemm_function(form, False, dtype, True, True, True): None}
             )
-    found["gemm of many axes"] = {gemm_function(True, True, "bfloat16", False, True, False): None}
+    found["gemm of many axes"] = {gemm_function("large", True, "bfloat16", False, True, False): None}
     return found
 
 

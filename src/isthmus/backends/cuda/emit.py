@@ -265,7 +265,7 @@ class Emitter:
             if f"p{k}" in words:
                 head.append(f"    const i64 p{k} = slot(p + {k});")
         for k, dtype in enumerate(self.kernel.buffers):
-            head.append(f"    {memory_type(dtype)}* const b{k} = ({memory_type(dtype)}*)slot(p + {k});")
+            head.append(f"    {memory_type(dtype)}* const b{k} = ({memory_type(dtype)}*)__cvta_global_to_generic(slot(p + {k}));")
         head.append("    AWAIT")
         return "\n\n".join([*self.functions.values(), "\n".join(head) + "\n" + body + "\n}"])
 

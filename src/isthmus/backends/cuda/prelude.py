@@ -234,16 +234,17 @@ template <class T, class F> INLINE T to_int(F x) {
 }
 template <class To, class From> INLINE To same_bits(From x) { union { From a; To b; } u; u.a = x; return u.b; }
 // a / b of many a: the quotient by the reciprocal, and one step that makes it exact (Markstein 1990, doi:10.1147/rd.341.0111)
-struct Divisor { float b, r; bool plain; };
+struct Divisor { float b, r; u32 span; };   // a span of |a| from 2^-60 on, for which that is so
 INLINE Divisor divisor(float b) {
     u32 bits = __float_as_int(b), exponent = bits >> 23 & 0xff;
-    return Divisor{b, 1.0f / b, exponent > 87 && exponent < 167 && (bits & 0x7fffff) != 0x7fffff};
+    return Divisor{b, 1.0f / b, exponent > 87 && exponent < 167 && (bits & 0x7fffff) != 0x7fffff ? 0x78000001u : 0u};
 }
+static __device__ __noinline__ float quotient_f(float a, float b) { return a / b; }   // rare, and long
 INLINE float div_by(float a, Divisor d) {
     float q = a * d.r;
     float x = __fmaf_rn(__fmaf_rn(-q, d.b, a), d.r, q);
-    u32 exponent = __float_as_int(a) >> 23 & 0xff;
-    return d.plain && exponent - 67 < 120 ? x : d.plain && a == 0.0f ? q : a / d.b;
+    if (u32(__float_as_int(a) << 1) - 0x43000000u >= d.span) x = quotient_f(a, d.b);
+    return x;
 }
 INLINE float erf_f(float x) {   // below 0.8 a polynomial; above 1 - erfc, whose last place counts little: within 2 ulp
     float a = fabsf(x), z = x * x;
