@@ -23,13 +23,15 @@ class Interrupts:
         self.before: Any = None
         self.noted = False
 
-    def hold(self) -> None:
-        """From here to `release` Ctrl-C waits."""
+    def hold(self) -> bool:
+        """From here to `release` Ctrl-C waits; whether it did not already."""
         if self.before is None and threading.get_ident() == threading.main_thread().ident:
             before = _signal.getsignal(_NUMBER)
             if callable(before):
                 _signal.signal(_NUMBER, self.note)
                 self.before = before
+                return True
+        return False
 
     def note(self, number: int, frame: Any) -> None:
         self.noted = True

@@ -18,6 +18,7 @@ import numpy as np
 
 from isthmus.backends.cuda.driver import DriverError
 from isthmus.backends.cuda.functions import FUNCTIONS
+from isthmus.backends.interrupts import interrupts
 from isthmus.kernel.interpret import interpret
 from isthmus.kernel.loops import Kernel
 
@@ -185,29 +186,22 @@ class Simulated:
         self.synchronize()
 
     def synchronize(self) -> None:
-        """Do what is enqueued: in a thread, as Ctrl-C ends this wait but not the work."""
-        if self.queue or self.turn.locked():
-            failed: list[BaseException] = []
-            worker = threading.Thread(target=self.work_off, args=(failed,))
-            worker.start()
-            worker.join()
-            if failed:
-                raise failed[0]
-        if self.error is not None:
-            raise self.error
-
-    def work_off(self, failed: list[BaseException]) -> None:
+        """Do what is enqueued, of one thread at a time; Ctrl-C waits for it, or the work at hand would be lost."""
         with self.turn:
+            held = interrupts.hold()
             try:
-                while self.queue and self.error is None:
+                if self.error is not None:
+                    raise self.error
+                while self.queue:
                     self.queue.pop(0)()
             except DriverError as error:
                 self.queue.clear()
                 self.error = error if error.lost else None
-                failed.append(error)
+                raise
             except IndexError as error:
                 self.queue.clear()
                 self.error = DriverError("a simulated kernel", FAULT, str(error))
-                failed.append(self.error)
-            except BaseException as error:
-                failed.append(error)
+                raise self.error from error
+            finally:
+                if held:
+                    interrupts.release()
