@@ -6,14 +6,19 @@ BIN := $(VENV)/bin
 QUIET := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 export ISTHMUS_CACHE_DIR ?= $(CURDIR)/build/cache
 
-.PHONY: demo test test-long test-core test-pythons bench lint clean
+.PHONY: demo test test-simulated test-long test-core test-pythons bench lint clean
 
 demo: $(VENV)/examples.done
 	$(BIN)/python examples/digits.py
 
 test: $(VENV)/test.done lint
 	$(BIN)/python -m pytest -n 2 -m "not long"
+	$(MAKE) test-simulated
 	$(MAKE) test-core
+
+# The CUDA path of the same programs, on a GPU that is not there: the interpreter runs the kernels (backends/cuda/simulate.py).
+test-simulated: $(VENV)/test.done
+	ISTHMUS_GPU=simulated $(BIN)/python -m pytest -q -n 2 -m "not long" --durations=0 --durations-min=5 tests/schedule/test_run.py tests/laws/test_value.py tests/laws/test_bits.py
 
 # The hot files compiled by mypyc, where a C compiler is found; the tests of what they do run again on that build.
 test-core: $(VENV)/test.done

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 import isthmus.core as mx
+from isthmus.backends.cuda.find import is_simulated
 from tests.laws.cases import CASES, Case
 from tests.laws.drawn import arrays, bits, call, draw
 
@@ -38,10 +39,17 @@ def largest(case: Case) -> tuple[tuple[int, ...], ...]:
     return max(case.shapes, key=lambda s: sum(len(x) * 10 + sum(x) for x in s if sum(x) < 5000))
 
 
+def tried(case: Case) -> Sequence[str]:
+    """All of a row's dtypes; on a simulated GPU, which takes its time, the first and one more, another one from row to row."""
+    if not is_simulated():
+        return case.dtypes
+    return list(dict.fromkeys((case.dtypes[0], case.dtypes[zlib.crc32(str(case).encode()) % len(case.dtypes)])))
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_is_held_changes_no_bit(case: Case):
     draws = random.Random(zlib.crc32(str(case).encode()))
-    for dtype in case.dtypes:
+    for dtype in tried(case):
         inputs = arrays(draw(case, largest(case), dtype))
 
         def now(x: mx.array) -> mx.array:

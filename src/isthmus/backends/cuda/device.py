@@ -331,7 +331,7 @@ class Gpu:
         self.driver.launch(self.handles[number], -(-state.nbytes // 4096), 256, state.write[0])
 
     def load_missing(self, wanted: list[int]) -> None:
-        numbers = sorted(set(wanted) - self.handles.keys())
+        numbers = sorted({n for n in wanted if n not in self.handles})
         if not numbers:
             return
         functions = [FUNCTIONS[n] for n in numbers]
