@@ -319,7 +319,7 @@ class Emitter:
             node = self.graph.nodes[k]
             if not self.varies(k):
                 self.scopes[-1][k] = self.let(register_type(node.dtype), self.value(k))
-            elif node.op == "div" and node.dtype is float32 and not node.expr.attr and not self.varies(node.args[1]):
+            elif node.op == "div" and self.is_divided(node) and not self.varies(node.args[1]):
                 self.divisor(node.args[1])
                 left.append(k)
             elif node.op == "load" and self.side_by_side(node):
@@ -332,6 +332,10 @@ class Emitter:
             else:
                 left.append(k)
         return left
+
+    def is_divided(self, node: Node) -> bool:
+        """Whether a quotient is one that a common reciprocal gives to the bit."""
+        return node.dtype is float32 and not node.expr.attr
 
     def divisor(self, k: int) -> None:
         """Writes the reciprocal of node k, by which all lanes are to be divided."""
