@@ -21,6 +21,7 @@ import isthmus.core as mx
 from isthmus.backends.cuda import device
 from isthmus.backends.cuda import functions as kernel_functions
 from isthmus.backends.cuda.compile import CompileError
+from isthmus.backends.cuda.driver import DriverError
 from isthmus.backends.cuda.library.calls import Call
 from isthmus.backends.cuda.simulate import POISON
 from isthmus.ops.elementwise import EXP
@@ -503,6 +504,45 @@ def test_a_launch_that_fails_names_its_line_and_is_done_again(simulated):
     assert not simulated[0].lost
 
 
+def test_an_array_that_was_being_overwritten_when_a_launch_failed_is_gone(simulated):
+    """Its readers are told; what the host has, and all else, stays."""
+    a, count, both = mx.ones((4, 4)) + 0, mx.zeros((50,)) + 0, mx.zeros((50,)) + 0
+    mx.eval(a, count, both)
+    for on_host in (False, True):
+        count = mx.zeros((50,)) + 0
+        mx.eval(count)
+        if on_host:
+            count.tolist()
+        count, y = count + 1, a @ a @ a
+        simulated[0].driver.fail = {"launch": 3}
+        with pytest.raises(RuntimeError, match="too many resources"):
+            mx.eval(count, y)
+        assert y.tolist() == [[16.0] * 4] * 4
+        if on_host:
+            assert count.tolist() == [1.0] * 50
+        else:
+            for use in (lambda: count.tolist(), lambda: mx.eval(count * 2)):
+                with pytest.raises(RuntimeError, match="overwritten in place when a launch"):
+                    use()
+    assert (both + 1).tolist() == [1.0] * 50
+
+
+def test_a_launch_without_memory_is_out_of_memory(simulated, monkeypatch):
+    x, line = mx.ones((1000,)) + 1, here()
+    mx.eval(x)
+
+    def launch(*args: Any) -> None:
+        raise DriverError("cuLaunchKernel", 2, "out of memory")
+
+    y = x * 2
+    with monkeypatch.context() as m:
+        m.setattr(simulated[0].driver, "launch", launch)
+        with pytest.raises(MemoryError, match="out of memory") as caught:
+            mx.eval(y)
+    assert line in str(caught.value)
+    assert y.tolist() == [4.0] * 1000
+
+
 def test_a_launch_that_fails_while_it_is_captured(simulated):
     w = mx.ones((4, 4))
     for k in range(8):
@@ -583,6 +623,22 @@ def test_every_call_that_waits_names_the_line(simulated, wait):
         raise caught.value
     assert line in str(caught.value)
     assert simulated[0].lost
+
+
+def test_a_fault_is_also_named_by_what_only_allocates(simulated, monkeypatch):
+    """A context that is lost says so at every call of the driver."""
+    y, line = lose(simulated)
+    mx.async_eval(y)
+
+    def allocate(nbytes: int) -> int:
+        simulated[0].driver.synchronize()
+        return 0
+
+    monkeypatch.setattr(simulated[0].driver, "allocate", allocate)
+    with pytest.raises(RuntimeError, match="is lost") as caught:
+        mx.eval(mx.zeros((40 * MB,)) + 1)
+    assert line in str(caught.value)
+    mx.eval(mx.add(1, 2, stream=mx.cpu))
 
 
 def test_a_fault_in_a_replayed_graph(simulated):

@@ -20,7 +20,7 @@ from typing import Any, Final
 from isthmus.backends.cpu import stream as cpu_stream
 from isthmus.backends.cpu.memory import Buffer, drop_gpu, drop_host
 from isthmus.backends.cuda.compile import compile_sources
-from isthmus.backends.cuda.driver import Driver, DriverError
+from isthmus.backends.cuda.driver import OUT_OF_MEMORY, Driver, DriverError
 from isthmus.backends.cuda.find import FORKED, has_cublaslt, is_simulated, process
 from isthmus.backends.cuda.functions import FUNCTIONS, MOST_VALUES, Function, number_of
 from isthmus.backends.cuda.library.calls import CALLS
@@ -217,6 +217,10 @@ class Gpu:
         try:
             self._run(plan, b, nodes, outs)
         except DriverError as error:
+            if error.begun:
+                for k, n in enumerate(plan.taken):
+                    if n >= 0:
+                        self.memory.give_up(outs[k])  # it may have been overwritten
             self.fault(error)
 
     def _run(self, plan: Any, b: Any, nodes: list[Node], outs: list[Any]) -> None:
@@ -280,18 +284,22 @@ class Gpu:
         driver, handles, launches = self.driver, self.handles, sequence.launches
         address: int = arguments.buffer_info()[0]
         self.counters["launches"] += len(launches) // 4
-        call_at = 0
-        for k in range(0, len(launches), 4):
-            number = launches[k]
-            if number >= 0:
-                # The first one reads a table that has just been written.
-                driver.launch(handles[number], launches[k + 2], launches[k + 3], address + 4 * k, overlap and k > 0)
-            else:
-                c, a, b, d, alpha_bits, beta_bits = calls[call_at : call_at + 6]
-                call_at += 6
-                alpha, beta = struct.unpack("dd", struct.pack("qq", alpha_bits, beta_bits))
-                call = CALLS[-1 - number]
-                call.run(self, (c, a, b, d), alpha if call.spec.ldd >= 0 else 1.0, beta if call.spec.ldd >= 0 else 0.0, address + 4 * k)
+        call_at = k = 0
+        try:
+            for k in range(0, len(launches), 4):
+                number = launches[k]
+                if number >= 0:
+                    # The first one reads a table that has just been written.
+                    driver.launch(handles[number], launches[k + 2], launches[k + 3], address + 4 * k, overlap and k > 0)
+                else:
+                    c, a, b, d, alpha_bits, beta_bits = calls[call_at : call_at + 6]
+                    call_at += 6
+                    alpha, beta = struct.unpack("dd", struct.pack("qq", alpha_bits, beta_bits))
+                    call = CALLS[-1 - number]
+                    call.run(self, (c, a, b, d), alpha if call.spec.ldd >= 0 else 1.0, beta if call.spec.ldd >= 0 else 0.0, address + 4 * k)
+        except DriverError as error:
+            error.begun = k > 0 and not overlap  # in a capture nothing is
+            raise
 
     def prepare(self, b: Any, state: OnDevice) -> Sequence:
         """Load what a binding's program needs, round its grids, and lay out what its launches bring."""
@@ -424,9 +432,6 @@ class Gpu:
         enqueued = self.enqueued
         if self.waited == enqueued:
             return
-        if self.lost:
-            self.waited = enqueued  # once; what is on the host goes on
-            raise RuntimeError(self.lost)
         try:
             self.driver.synchronize()
         except DriverError as error:
@@ -437,12 +442,15 @@ class Gpu:
             self.recent.clear()
 
     def lose(self, why: str) -> None:
-        """From here on this process cannot use the device."""
+        """From here on this process cannot use the device. What goes on on the host has nothing to wait for."""
         self.lost = self.memory.lost = why
+        self.waited = self.enqueued
 
     def fault(self, error: DriverError) -> None:
         lines = list(dict.fromkeys([line_of(code, lasti) for code, lasti in self.recent]))[-SHOWN_LINES:]
         self.recent.clear()
+        if error.code == OUT_OF_MEMORY:
+            raise MemoryError(self.memory.no_room(0, str(error))) from error
         text = f"{error} It came of work that was enqueued by arrays made at: " + "; ".join(lines or ["(nothing)"])
         if error.lost:
             text += f". {self.driver.name} is lost to this process; arrays that are on the host can still be used."
@@ -491,7 +499,6 @@ def synchronize() -> None:
 def _forget() -> None:
     for one in _gpus.values():
         one.lose(FORKED)
-        one.waited = one.enqueued  # by the parent
 
 
 os.register_at_fork(after_in_child=_forget)

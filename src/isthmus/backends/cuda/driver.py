@@ -11,18 +11,19 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
-LOST: Final = frozenset((700, 710, 714, 715, 716, 717, 718, 719, 999))  # errors after which a context is of no use
+LOST: Final = frozenset((214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999))  # errors after which a context is of no use
 OUT_OF_MEMORY: Final = 2
 NOT_READY: Final = 600
 
 
 class DriverError(RuntimeError):
-    """A CUDA call failed. `lost`: nothing more can be done with the device by this process."""
+    """A CUDA call failed. `lost`: nothing more can be done with the device by this process. `begun`: a part of a plan was enqueued."""
 
     def __init__(self, call: str, code: int, words: str) -> None:
         super().__init__(f"[cuda] {call} failed: {words} (error {code}).")
         self.code = code
         self.lost = code in LOST
+        self.begun = False
 
 
 class Driver:

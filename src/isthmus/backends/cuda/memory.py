@@ -21,6 +21,7 @@ LARGE = 8 << 20  # from here on a request has a segment of its own, rounded to R
 ROUND = 2 << 20
 STAGED = 64 << 10  # a copy up to here goes through pinned memory, so that the wait is all it costs
 SHOWN = 8  # arrays that an out-of-memory error names
+GONE = "[cuda] this array was being overwritten in place when a launch of the same eval failed; its value is gone."
 
 
 class DevicePool:
@@ -98,7 +99,10 @@ class DevicePool:
         raise MemoryError(self.no_room(nbytes, "the device has no more"))
 
     def grow(self, nbytes: int) -> None:
-        address = self.driver.allocate(nbytes)
+        try:
+            address = self.driver.allocate(nbytes)
+        except DriverError as error:  # of work before, perhaps
+            self.fault(error)
         if address:
             self.segments[address] = nbytes
             self.ranges[address] = nbytes
@@ -122,12 +126,15 @@ class DevicePool:
         if give_back:
             whole = [address for address, nbytes in self.segments.items() if self.ranges.get(address) == nbytes]
             for address in whole:
-                self.driver.free(address)
+                try:
+                    self.driver.free(address)
+                except DriverError as error:
+                    self.fault(error)
                 self.held -= self.segments.pop(address)
                 del self.ranges[address]
 
     def no_room(self, nbytes: int, why: str) -> str:
-        lines = [f"[allocate] no room for {nbytes} bytes on {self.driver.name}: {self.active} are in use, and {why}."]
+        lines = [f"[allocate] no room for {f'{nbytes} bytes' if nbytes else 'what a launch needs'} on {self.driver.name}: {self.active} are in use, and {why}."]
         lines += [f"  {size} bytes: {shape} made at {line}" for size, shape, line in largest(self)]
         return "\n".join(lines)
 
@@ -156,11 +163,21 @@ class DevicePool:
         """Copy a buffer here from where it is."""
         if self.lost:
             raise RuntimeError(self.lost)
+        if not buffer.gpu and not buffer.ptr:
+            raise RuntimeError(GONE)
         if buffer.gpu:  # on another device
             buffer.place.bring_home(buffer)
             drop_gpu(buffer)
         self.give(buffer)
-        self.driver.upload(buffer.gpu, buffer.ptr, buffer.nbytes)
+        try:
+            self.driver.upload(buffer.gpu, buffer.ptr, buffer.nbytes)
+        except DriverError:
+            drop_gpu(buffer)
+            raise
+
+    def give_up(self, buffer: Buffer) -> None:
+        """Let go of a copy here whose bytes are no value any more; if there is none on the host, its readers are told so."""
+        drop_gpu(buffer)
 
     def bring_home(self, buffer: Buffer) -> None:
         """Copy a buffer to the host, and wait for it."""
@@ -169,6 +186,8 @@ class DevicePool:
                 return
             if self.lost:
                 raise RuntimeError(self.lost)
+            if not buffer.gpu:
+                raise RuntimeError(GONE)
             block = allocate(buffer.nbytes)
             try:
                 self.driver.download(block.ptr, buffer.gpu, buffer.nbytes)
