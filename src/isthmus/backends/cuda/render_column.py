@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from isthmus.backends.cuda.render import Rendered
 
 BLOCK = 256
-FINISH = 64  # threads of a block that adds up blocks
+FINISH = 32  # columns of a block of threads that adds up blocks, which
+AT_ONCE = 64  # it reads at once
 WARPS = BLOCK // 32
-MOST_BLOCKS = 128
+MOST_BLOCKS = 256
 ENOUGH_BLOCKS = 264
 
 
@@ -84,7 +85,7 @@ def column_launch(r: Rendered, sizes: tuple[int, ...], numbers: tuple[int, ...])
             blocks_finish(Columns(r.graph, symbol + "f", 1, r.reduced, r.parallel), folds, stages[0]),
         ],
     )
-    return ((numbers[0], tiles * blocks, BLOCK), (numbers[1], -(-outer * columns // FINISH), FINISH)), cells_bytes(folds, blocks * outer * columns), ()
+    return ((numbers[0], tiles * blocks, BLOCK), (numbers[1], -(-outer * columns // FINISH), BLOCK)), cells_bytes(folds, blocks * outer * columns), ()
 
 
 def sides_launch(r: Rendered, rows: int, length: int, keep: int) -> tuple[tuple[tuple[int, int, int], ...], int]:
@@ -111,7 +112,7 @@ def sides_launch(r: Rendered, rows: int, length: int, keep: int) -> tuple[tuple[
 
     numbers = r.variant(f"sides {lanes}", make, later=True)
     outer_tiles = -(-columns // (32 * lanes))
-    return ((numbers[0], outer_tiles * blocks, BLOCK), (numbers[1], -(-columns // FINISH), FINISH)), cells_bytes(folds, blocks * columns)
+    return ((numbers[0], outer_tiles * blocks, BLOCK), (numbers[1], -(-columns // FINISH), BLOCK)), cells_bytes(folds, blocks * columns)
 
 
 def cells_bytes(folds: list[Fold], cells: int) -> int:
@@ -316,25 +317,37 @@ def blocks_entry(col: Columns, folds: list[Fold], stage: Stage) -> Emitter:
 
 
 def blocks_finish(col: Columns, folds: list[Fold], stage: Stage) -> Emitter:
-    """A thread a column: adds the blocks' totals in order, and does the stage's stores."""
+    """A warp's lane a column: adds the blocks' totals in order, as all warps have read them, and does the stage's stores."""
     em, graph = col.em, col.graph
-    em.do(f"const i64 unit = i64(blockIdx.x) * {FINISH} + threadIdx.x;")
-    em.do("if (unit >= outer * columns) return;")
+    em.do("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;")
+    em.do(f"const i64 unit = i64(blockIdx.x) * {FINISH} + lane;")
+    em.do("const bool live = unit < outer * columns;")
     em.do("const i64 o = quotient(unit, columns), c = unit - o * columns;")
     em.do("const i64 cells = (blocks * outer * columns + 1) & -2ll;")
-    em.coordinates("o", col.outer_axes, em.axes)
     em.lane_axes = frozenset()
     for fold in folds:
         n, kind, arg = fold.number, register_type(fold.dtype), fold.kind.startswith("arg")
-        em.do(f"{kind} tot{n} = *(const {kind}*){col.cell(folds, fold, '0ll', 'o', 'c')};")
-        if arg:
-            em.do(f"u32 totat{n} = *(const u32*){col.cell(folds, fold, '0ll', 'o', 'c', True)};")
-        with em.block_of("#pragma unroll 16\n    for (i64 b = 1; b < blocks; b++)"):
-            em.do(f"const {kind} other = *(const {kind}*){col.cell(folds, fold, 'b', 'o', 'c')};")
-            if arg:
-                em.do(f"const u32 other_at = *(const u32*){col.cell(folds, fold, 'b', 'o', 'c', True)};")
-            em.do(col.merge(fold, f"tot{n}", f"totat{n}", "other", "other_at"))
+        em.do(f"{kind} tot{n}{{}};" + (f" u32 totat{n} = 0;" if arg else ""))
+        with em.block_of(f"for (i64 begin = 0; begin < blocks; begin += {AT_ONCE})"):
+            parts = [("", kind), ("_at", "u32")] if arg else [("", kind)]
+            for at, dtype in parts:
+                em.do(f"__shared__ {dtype} part{at}{n}[{AT_ONCE}][32]; {dtype} read{at}[{AT_ONCE // WARPS}];")
+            with em.block_of(f"for (int e = 0; e < {AT_ONCE // WARPS}; e++)", unroll=True):
+                em.do(f"const i64 b = begin + warp + {WARPS} * e;")
+                for at, dtype in parts:
+                    em.do(f"read{at}[e] = live && b < blocks ? *(const {dtype}*){col.cell(folds, fold, 'b', 'o', 'c', bool(at))} : {dtype}{{}};")
+            em.do("__syncthreads();")
+            em.do("#pragma unroll")
+            em.do(f"for (int e = 0; e < {AT_ONCE // WARPS}; e++) {{ " + " ".join(f"part{at}{n}[warp + {WARPS} * e][lane] = read{at}[e];" for at, _ in parts) + " }")
+            em.do("__syncthreads();")
+            with em.block_of("if (warp == 0)"):
+                em.do(f"const int count = blocks - begin < {AT_ONCE} ? int(blocks - begin) : {AT_ONCE};")
+                with em.block_of("#pragma unroll 8\n    for (int e = 0; e < count; e++)"):
+                    first = f"tot{n} = part{n}[e][lane];" + (f" totat{n} = part_at{n}[e][lane];" if arg else "")
+                    em.do(f"if (begin + e == 0) {{ {first} }} else {{ {col.merge(fold, f'tot{n}', f'totat{n}', f'part{n}[e][lane]', f'part_at{n}[e][lane]')} }}")
         em.rows[n] = f"tot{'at' if arg else ''}{n}"
+    em.do("if (warp != 0 || !live) return;")
+    em.coordinates("o", col.outer_axes, em.axes)
     em.prepare(row_roots(graph, stage), 1, "1")
     for store in stage.stores:
         if not store.full:
