@@ -8,9 +8,12 @@ import inspect
 import os
 import signal
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -834,3 +837,14 @@ def test_numbers_of_every_kind_reach_the_gpu(simulated):
     y = mx.array([1.0, -2.0]) + 0
     for value in (0.5, -0.0, 1e30, struct.unpack("f", struct.pack("f", 1e-40))[0]):
         np.testing.assert_array_equal(np.array(y * value), np.array([1.0, -2.0], np.float32) * np.float32(value))
+
+
+def test_what_outlives_the_interpreter_is_silent():
+    code = (
+        "import builtins\nimport isthmus.core as mx\nw = mx.ones((4, 4))\n"
+        "for k in range(6):\n    x = mx.softmax(mx.ones((8, 4)) @ w, axis=-1).sum(axis=0)\n    mx.eval(x)\n"
+        "builtins.kept = [x, w, mx.ones((1000,)) + 1]\nmx.eval(builtins.kept)\ncycle = [mx.ones((5,)) * 2]\ncycle.append(cycle)\nmx.async_eval(cycle[0])"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(isthmus.__file__).parents[1]), "ISTHMUS_GPU": "simulated"}
+    result = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True, timeout=60)
+    assert result.stderr == ""

@@ -68,6 +68,8 @@ class DevicePool:
         buffer.gpu, buffer.gpu_bytes, buffer.place = address, size, self
 
     def release(self, address: int, size: int) -> None:
+        if heappush is None:
+            return  # the interpreter is ending, and has taken the module's names away
         heappush(self.lists.setdefault(size, []), address)
         self.active -= size
         self.cached += size
