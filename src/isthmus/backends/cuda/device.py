@@ -136,8 +136,8 @@ class OnDevice:
             self.ring = device.ring(64 + PLACES * self.nbytes)
         table = device.allocate(self.nbytes + 16)
         self.address = table.gpu
-        zeros = flat_array("q", (0, 0))
-        device.driver.upload(self.address + self.nbytes, zeros.buffer_info()[0], 16)
+        # A local would not live long enough: mypyc lets go of it at its last use, which is to ask for its address.
+        device.driver.upload(self.address + self.nbytes, NO_VALUES.buffer_info()[0], 16)
         self.taken = ctypes.c_int64.from_address(self.ring)
         self.taken.value = self.written = 0
         values = flat_array("q", (self.address, self.ring + 64, words, PLACES, self.address + self.nbytes, self.ring))
