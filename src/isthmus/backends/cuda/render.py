@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple
 
 from isthmus.backends.cuda.emit import Emitter
 from isthmus.backends.cuda.functions import Function, by_value, number_of
-from isthmus.backends.cuda.render_column import column_launch
+from isthmus.backends.cuda.render_column import cell_size, column_launch, side_folds
 from isthmus.backends.cuda.render_map import map_launch
-from isthmus.backends.cuda.render_row import row_launch
+from isthmus.backends.cuda.render_row import n_reduces, row_launch
 from isthmus.backends.cuda.render_scatter import scatter_launch
 from isthmus.kernel.graph import Graph
 from isthmus.kernel.loops import Kernel, Slot
@@ -44,6 +44,10 @@ class Rendered:
         self.n_slots = kernel.n_slots + 3
         self.addresses: dict[str, tuple[int, ...]] = {}  # variant -> its functions' numbers
         self.sources: dict[str, str] = {}
+        self.steps: dict[int, tuple[list[int], int]] = {}  # axis -> `steps_across`
+        self.lanes: dict[int, int] = {}  # last kept axis -> columns of a thread, where there are many
+        self.n_reduces = n_reduces(self.graph)
+        self.side_bytes = sum(cell_size(fold) for fold in side_folds(kernel))  # of the totals of a block and column
         self.launch: Callable[[Rendered, tuple[int, ...], tuple[int, ...]], tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]] = {
             "map": map_launch,
             "row": row_launch,
@@ -73,18 +77,33 @@ class Rendered:
 
     def aligned(self, axis: int, lanes: int, numbers: tuple[int, ...]) -> bool:
         """Whether packs of `lanes` elements along `axis` lie at multiples of their length, in buffers that do."""
-        if not numbers:
+        found = self.steps.get(axis)
+        if found is None:
+            found = self.steps[axis] = self.steps_across(axis)
+        slots, fixed = found
+        if not numbers or fixed % lanes:
             return False
+        return not any([numbers[slot] % lanes for slot in slots])
+
+    def steps_across(self, axis: int) -> tuple[list[int], int]:
+        """By what packs along `axis` move: slots of the steps that sizes decide, and the greatest common divisor of the others."""
+        slots: dict[int, None] = {}
+        fixed = 0
         indices = [node.attr.index for node in self.graph.nodes if node.op == "load"]
         for stage in self.kernel.stages:
             indices += [store.index for store in stage.stores] + [side.index for side in stage.sides]
         for index in indices:
-            if dict(index.terms).get(axis) != 1 or isinstance(dict(index.terms)[axis], Slot):
+            along = dict(index.terms).get(axis)
+            if isinstance(along, Slot) or along != 1:
                 continue  # not read in packs
-            steps = [index.offset, *(stride for at, stride in index.terms if at != axis), *(stride for _, stride in index.values)]
-            if isinstance(index.offset, Slot) or any((numbers[x.number] if isinstance(x, Slot) else x) % lanes for x in steps):
-                return False
-        return True
+            if isinstance(index.offset, Slot):
+                return [], 1
+            for x in [index.offset, *(stride for at, stride in index.terms if at != axis), *(stride for _, stride in index.values)]:
+                if isinstance(x, Slot):
+                    slots[x.number] = None
+                else:
+                    fixed = gcd(fixed, x)
+        return list(slots), fixed
 
     def prepare(self, sizes: tuple[int, ...], threads: int) -> None:
         """Make the variants that sizes somewhat larger than these will ask for."""
@@ -93,7 +112,7 @@ class Rendered:
                 self.bind(tuple(size * factor if k == at and size > 1 else size for at, size in enumerate(sizes)), threads)
 
     def count(self, sizes: tuple[int, ...], axes: list[int]) -> int:
-        return prod(sizes[k] for k in axes)
+        return prod([sizes[k] for k in axes])
 
 
 _rendered: dict[tuple[str, bool], Rendered] = {}

@@ -17,7 +17,7 @@ from isthmus.backends.cuda.render_map import strided
 from isthmus.backends.cuda.render_row import CELL, accumulator, n_reduces
 from isthmus.graph.dtype import Dtype, float32
 from isthmus.kernel.graph import Graph, index_axes, row_roots, walk_roots
-from isthmus.kernel.loops import Reduce, Stage, Store
+from isthmus.kernel.loops import Kernel, Reduce, Stage, Store
 from isthmus.kernel.scalar import Expr, cast, is_half
 
 if TYPE_CHECKING:
@@ -50,15 +50,22 @@ class Fold(NamedTuple):
     dtype: Dtype
 
 
-def lanes_of(graph: Graph, last: int, columns: int, blocks: int) -> int:
-    """Columns of a thread: 16 bytes of what is read along them, if that leaves enough blocks of threads."""
+def most_lanes(graph: Graph, last: int) -> int:
+    """Columns of a thread: 16 bytes of what is read along them."""
     sizes = []
     for node in graph.nodes:
         if node.op == "load" and last in index_axes(node.attr.index):
             if strided(node.attr.index, last):
                 return 1
             sizes.append(node.dtype.size)
-    lanes = max(1, min(8, 16 // min(sizes, default=16)))
+    return max(1, min(8, 16 // min(sizes, default=16)))
+
+
+def lanes_of(r: Rendered, last: int, columns: int, blocks: int) -> int:
+    """As `most_lanes`, if that leaves enough blocks of threads."""
+    lanes = r.lanes.get(last, 0)
+    if not lanes:
+        lanes = r.lanes[last] = most_lanes(r.graph, last)
     while lanes > 1 and (32 * lanes >= 2 * columns or blocks * -(-columns // (32 * lanes)) < ENOUGH_BLOCKS):
         lanes //= 2
     return lanes
@@ -70,7 +77,7 @@ def column_launch(r: Rendered, sizes: tuple[int, ...], numbers: tuple[int, ...])
     stages = r.kernel.stages
     blocks = -(-length // block_rows(length))
     split = len(stages) == 1 and blocks > 1
-    lanes = lanes_of(r.graph, len(sizes) - 1, columns, outer * (blocks if split else 1))
+    lanes = lanes_of(r, len(sizes) - 1, columns, outer * (blocks if split else 1))
     tiles = outer * -(-columns // (32 * lanes))
     aligned = lanes > 1 and columns % lanes == 0 and r.aligned(len(sizes) - 1, lanes, numbers)
     name = ", aligned" if aligned else ""
@@ -93,16 +100,16 @@ def sides_launch(r: Rendered, rows: int, length: int, keep: int) -> tuple[tuple[
     blocks = -(-rows // block_rows(rows))
     last = r.reduced[-1]
     columns = length  # an upper bound where several axes are reduced: then the last of them is what a warp runs along
-    lanes = lanes_of(r.graph, last, columns, blocks) if len(r.reduced) == 1 else 1
-    sides = [side for stage in r.kernel.stages for side in stage.sides]
-    folds = [Fold(k, "sum", side.value, float32 if is_half(side.value.dtype) else side.value.dtype) for k, side in enumerate(sides)]
-    stores = tuple(
-        Store(side.buffer, side.index, cast(Expr("row", fold.dtype, (), k), r.kernel.buffers[side.buffer]), False)
-        for k, (side, fold) in enumerate(zip(sides, folds, strict=True))
-    )
-    stage = Stage(stores)
+    lanes = lanes_of(r, last, columns, blocks) if len(r.reduced) == 1 else 1
 
     def make(symbol: str) -> list[Emitter]:
+        sides = [side for stage in r.kernel.stages for side in stage.sides]
+        folds = side_folds(r.kernel)
+        stores = tuple(
+            Store(side.buffer, side.index, cast(Expr("row", fold.dtype, (), k), r.kernel.buffers[side.buffer]), False)
+            for k, (side, fold) in enumerate(zip(sides, folds, strict=True))
+        )
+        stage = Stage(stores)
         graph = Graph(r.kernel)
         graph.add([store.value for store in stores])
         count = n_reduces(graph)
@@ -112,7 +119,12 @@ def sides_launch(r: Rendered, rows: int, length: int, keep: int) -> tuple[tuple[
 
     numbers = r.variant(f"sides {lanes}", make, later=True)
     outer_tiles = -(-columns // (32 * lanes))
-    return ((numbers[0], outer_tiles * blocks, BLOCK), (numbers[1], -(-columns // FINISH), BLOCK)), cells_bytes(folds, blocks * columns)
+    return ((numbers[0], outer_tiles * blocks, BLOCK), (numbers[1], -(-columns // FINISH), BLOCK)), r.side_bytes * (blocks * columns + (blocks * columns & 1))
+
+
+def side_folds(kernel: Kernel) -> list[Fold]:
+    sides = [side for stage in kernel.stages for side in stage.sides]
+    return [Fold(k, "sum", side.value, float32 if is_half(side.value.dtype) else side.value.dtype) for k, side in enumerate(sides)]
 
 
 def cells_bytes(folds: list[Fold], cells: int) -> int:

@@ -38,18 +38,16 @@ KEEP_REGISTERS = 96
 
 
 def row_launch(r: Rendered, sizes: tuple[int, ...], numbers: tuple[int, ...]) -> tuple[tuple[tuple[int, int, int], ...], int, tuple[int, ...]]:
-    from isthmus.backends.cuda.render_column import sides_launch
-
     rows, length = r.count(sizes, r.parallel), r.count(sizes, r.reduced)
-    sides = any(stage.sides for stage in r.kernel.stages)
-    keep = CELL * rows * n_reduces(r.graph) if sides else 0
+    sides = r.side_bytes > 0
+    keep = CELL * rows * r.n_reduces if sides else 0
+    whole = "" if length % GROUP or len(r.reduced) > 1 else ALIGNED if r.aligned(r.reduced[0], GROUP, numbers) else WHOLE
     if (length > CHUNK and rows < FEW_BLOCKS and not sides) or length > CHUNK * MOST_CHUNKS:
         assert not sides, "a side sum beside rows of over 16M elements"
-        return split_launch(r, rows, length, "" if length % GROUP or len(r.reduced) > 1 else ALIGNED if r.aligned(r.reduced[0], GROUP, numbers) else WHOLE)
-    whole = "" if length % GROUP or len(r.reduced) > 1 else ALIGNED if r.aligned(r.reduced[0], GROUP, numbers) else WHOLE
+        return split_launch(r, rows, length, whole)
     full = f", {whole}" if whole else ""
     if length <= SHORT:
-        groups = next(e for e in (1, 2, 4) if e * 32 * GROUP >= length)
+        groups = 1 if length <= 32 * GROUP else 2 if length <= 64 * GROUP else 4
         (number,) = r.variant(f"warp {groups}{full}", lambda symbol: [rows_entry(r.graph, symbol, 32, groups, sides, whole)])
         phases = [(number, -(-rows // WARPS), BLOCK)]
     elif length <= CHUNK:
@@ -67,6 +65,8 @@ def row_launch(r: Rendered, sizes: tuple[int, ...], numbers: tuple[int, ...]) ->
         phases = [(number, rows, BLOCK)]
     if not sides:
         return tuple(phases), 0, ()
+    from isthmus.backends.cuda.render_column import sides_launch
+
     more, scratch = sides_launch(r, rows, length, keep)
     return (*phases, *more), keep + scratch, ()
 
