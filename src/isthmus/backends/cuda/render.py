@@ -83,7 +83,7 @@ class Rendered:
         slots, fixed = found
         if not numbers or fixed % lanes:
             return False
-        return not any([numbers[slot] % lanes for slot in slots])
+        return not any(numbers[slot] % lanes for slot in slots)
 
     def steps_across(self, axis: int) -> tuple[list[int], int]:
         """By what packs along `axis` move: slots of the steps that sizes decide, and the greatest common divisor of the others."""
