@@ -15,15 +15,38 @@ from isthmus.graph.array import node_of as node
 from isthmus.graph.node import TRACE, Node
 from isthmus.graph.tree import array_leaf, map_leaves, rebuild
 from isthmus.ops.create import const_node, zeros_node
-from isthmus.transforms.trace import Sources, arrays_of, checked_callable, flat_outputs, order, tracing
+from isthmus.transforms.remember import FORMS, LONGEST, MOST, form_of, written_down
+from isthmus.transforms.trace import Dependents, Sources, arrays_of, checked_callable, flat_outputs, order, tracing
 
 
 def backward(outputs: Sequence[Node], cotangents: Sequence[array], sources: Sequence[Node]) -> list[array | None]:
     """The cotangents of `sources` from those of `outputs`; None where nothing reaches one."""
     found = order(outputs, sources)
+    if len(found.nodes) > LONGEST:
+        return by_rules(found, cotangents, len(sources))
+    graph, form = form_of(found, len(sources), [node(ct) for ct in cotangents])
+    known = FORMS.passes.get(form)
+    if known is not None:
+        return known.again(graph)
+    results = by_rules(found, cotangents, len(sources))
+    if form in FORMS.never:
+        return results
+    if form in FORMS.passes:
+        pass_ = FORMS.passes[form] = written_down(graph, results)
+        if pass_ is None:
+            FORMS.never.add(form)
+    else:
+        if len(FORMS.passes) >= MOST:
+            FORMS.passes.clear()
+            FORMS.never.clear()
+        FORMS.passes[form] = None
+    return results
+
+
+def by_rules(found: Dependents, cotangents: Sequence[array], first: int) -> list[array | None]:
+    """The cotangents of the first nodes, by the rules of the ops."""
     nodes, inputs = found.nodes, found.inputs
     cts: list[Any] = [None] * len(nodes)
-    first = len(sources)
     for at, seed in zip(found.outputs, cotangents, strict=True):
         if at >= 0:
             cts[at] = seed if cts[at] is None else cts[at] + seed
