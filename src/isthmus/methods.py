@@ -30,10 +30,14 @@ from isthmus.schedule.worker import evaluate
 
 def values(a: array, export: bool = False) -> Any:
     """The values as a NumPy array on the same memory."""
+    return convert.host_view(evaluated(a), export)
+
+
+def evaluated(a: array) -> Node:
     node = a._node
     if node.buffer is None and 0 not in node.shape:
         evaluate([node])
-    return convert.host_view(node, export)
+    return node
 
 
 # --- readers ---
@@ -87,12 +91,13 @@ def _format(a: array, spec: str) -> str:
 
 
 def _to_numpy(a: array, dtype: Any = None, copy: Any = None) -> Any:
-    found = values(a, export=True)
-    if dtype is not None and found.dtype != dtype:
+    if dtype is not None and a.dtype.numpy != dtype:
         if copy is False:
             raise ValueError(f"[__array__] a copy is needed to give {a.dtype.name} as {np.dtype(dtype)}.")
-        return found.astype(dtype)
-    return found.copy() if copy else found
+        return values(a).astype(dtype)
+    if copy:
+        return convert.host_copy(evaluated(a))
+    return values(a, export=True)
 
 
 def _bytes(a: array) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+from isthmus.backends.cpu.memory import Buffer
 
 
 class Backend(Protocol):
@@ -17,6 +19,21 @@ class Backend(Protocol):
     def copy_shape(self, nbytes: int) -> tuple[int, int]: ...
 
     def threads(self) -> int: ...
+
+
+LARGE: Final = 1 << 20  # bytes from which on values go straight to where they are used
+
+
+def filled_at(place: int, address: int, nbytes: int) -> Buffer | None:
+    """A buffer at a GPU with what is at a host address, which may be changed when this returns; None where there is no room."""
+    from isthmus.backends.cuda.device import gpu
+
+    return gpu(place - 1).filled(address, nbytes)
+
+
+def read_into(buffer: Buffer, address: int, nbytes: int) -> None:
+    """Copy the first bytes of a buffer that is on a GPU alone to a host address, and wait for them."""
+    buffer.place.read_into(buffer, address, nbytes)
 
 
 def backend_of(place: int) -> Backend:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.cpu.memory import Buffer, allocate, buffer_view, drop_gpu, host_address
+from isthmus.backends.place import LARGE, filled_at, read_into
 from isthmus.graph.array import array, cast_node, check_range, special, wrap
 from isthmus.graph.device import defaults
 from isthmus.graph.dtype import (
@@ -109,9 +110,14 @@ def from_host(a: Any, dtype: Dtype | None) -> Node:
         a = a.real
     if kind.rank == 1 and a.dtype.kind == "f" and not np.isfinite(a).all():
         raise ValueError(f"[array] NaN and infinity have no value in {kind.name}.")
+    same = kind.numpy == a.dtype
+    if same and a.nbytes >= LARGE and defaults.stream.place > 0 and a.flags.c_contiguous:
+        found = filled_at(defaults.stream.place, a.ctypes.data, a.nbytes)
+        if found is not None:
+            return leaf(found, a.shape, kind)
     buffer = allocate(a.size * kind.size)
     out = _numpy_of(buffer, a.shape, kind)
-    if kind.numpy == a.dtype:
+    if same:
         np.copyto(out, a)
     else:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -282,6 +288,16 @@ def host_view(node: Node, export: bool = False) -> Any:
     for view in reversed(views):
         a = view.sig.op.numpy(view, a)  # type: ignore[attr-defined]
     return a
+
+
+def host_copy(node: Node) -> Any:
+    """A NumPy array of its own with the values of an evaluated node."""
+    buffer = node.buffer
+    out = np.empty(node.shape, node.sig.dtype.numpy)
+    if buffer is None or buffer.ptr or out.nbytes < LARGE:
+        return host_view(node).copy()
+    read_into(buffer, out.ctypes.data, out.nbytes)  # straight from the GPU
+    return out
 
 
 def item(node: Node) -> Any:

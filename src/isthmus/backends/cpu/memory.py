@@ -67,7 +67,7 @@ class Buffer:
 class _Pool:
     """The counters, in bytes of blocks, and the free blocks of each size."""
 
-    __slots__ = ("active", "peak", "cached", "cache_limit", "memory_limit", "free")
+    __slots__ = ("active", "peak", "cached", "cache_limit", "memory_limit", "free", "pin", "pinned")
 
     def __init__(self) -> None:
         self.active = 0
@@ -76,8 +76,17 @@ class _Pool:
         self.memory_limit = _machine_bytes()
         self.cache_limit = self.memory_limit // 4
         self.free: dict[int, list[int]] = {}
+        self.pin: Any = None                 # the driver of a GPU that has started
+        self.pinned: dict[int, int] = {}     # bytes, by address
 
-    def fresh(self, nbytes: int, size: int) -> int:
+    def take(self, size: int, pin: bool) -> int:
+        """The address of a block from the system, 0 if there is none to be had; a large one is pinned for the GPU if it can be."""
+        ptr = _system_allocate(size)
+        if pin and ptr and size >= _MAPPED and self.pin is not None and self.pin.pin(ptr, size):
+            self.pinned[ptr] = size
+        return ptr
+
+    def fresh(self, nbytes: int, size: int, pin: bool) -> int:
         """The address of a new block, making room for it if need be."""
         self.free.setdefault(size, [])
         if self.active + self.cached + size > self.memory_limit:
@@ -86,11 +95,11 @@ class _Pool:
                 raise MemoryError(
                     f"[allocate] no room for {nbytes} bytes: {self.active} are in use, and the memory limit is "
                     f"{self.memory_limit}; set_memory_limit raises it.")
-        ptr = _system_allocate(size)
+        ptr = self.take(size, pin)
         if not ptr:
             cached = self.cached
             self.shrink(0, 0)
-            ptr = _system_allocate(size)
+            ptr = self.take(size, pin)
             if not ptr:
                 raise MemoryError(
                     f"[allocate] the system has no {nbytes} bytes left: {self.active} are in use, and letting go of "
@@ -111,11 +120,25 @@ class _Pool:
                 except IndexError:
                     break
                 self.cached -= size
+                if ptr in self.pinned:
+                    del self.pinned[ptr]
+                    if self.pin is not None:
+                        self.pin.unpin(ptr)
                 _system_free(ptr, size)
 
 
-def allocate(nbytes: int) -> Buffer:
-    """A block of at least `nbytes` bytes, aligned to 64.
+def pin_with(driver: Any) -> None:
+    """From now on large blocks are pinned, so that a GPU copies from and to them at full speed; None: no more."""
+    _pool.pin = driver
+
+
+def is_pinned(address: int, nbytes: int) -> bool:
+    """Whether memory lies in a pinned block."""
+    return any(base <= address and address + nbytes <= base + size for base, size in _pool.pinned.items())
+
+
+def allocate(nbytes: int, pin: bool = True) -> Buffer:
+    """A block of at least `nbytes` bytes, aligned to 64; `pin`: a new one is pinned if it is large and a GPU has started.
 
     Raises:
         MemoryError: The memory limit would be passed, or the system has no more.
@@ -126,7 +149,7 @@ def allocate(nbytes: int) -> Buffer:
         ptr = pool.free[size].pop()
         pool.cached -= size
     except (KeyError, IndexError):
-        ptr = pool.fresh(nbytes, size)
+        ptr = pool.fresh(nbytes, size, pin)
     active = pool.active = pool.active + size
     if active > pool.peak:
         pool.peak = active

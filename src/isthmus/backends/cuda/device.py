@@ -18,7 +18,7 @@ from collections import deque
 from typing import Any, Final
 
 from isthmus.backends.cpu import stream as cpu_stream
-from isthmus.backends.cpu.memory import Buffer, drop_gpu, drop_host
+from isthmus.backends.cpu.memory import Buffer, drop_gpu, drop_host, pin_with
 from isthmus.backends.cuda.compile import compile_sources
 from isthmus.backends.cuda.driver import OUT_OF_MEMORY, Driver, DriverError
 from isthmus.backends.cuda.find import FORKED, has_cublaslt, is_simulated, process
@@ -30,7 +30,7 @@ from isthmus.backends.cuda.memory import DevicePool
 from isthmus.backends.cuda.render import Rendered, render
 from isthmus.backends.cuda.simulate import Simulated
 from isthmus.backends.interrupts import interrupts
-from isthmus.graph.node import Node, line_of
+from isthmus.graph.node import TRACE, Node, line_of
 from isthmus.kernel.loops import Kernel
 
 MOST_GRAPHS: Final = 8  # of a plan
@@ -206,6 +206,22 @@ class Gpu:
 
     def allocate(self, nbytes: int) -> Buffer:
         return self.memory.allocate(nbytes)
+
+    def filled(self, address: int, nbytes: int) -> Buffer | None:
+        """A buffer with what is at a host address; None where there is no room."""
+        with TRACE.lock:
+            if self.lost:
+                return None
+            self.driver.enter()
+            try:
+                buffer = self.memory.allocate(nbytes)
+            except MemoryError:
+                return None
+            try:
+                self.memory.fill(buffer, address)
+            except DriverError as error:
+                self.fault(error)
+            return buffer
 
     # -- running
 
@@ -483,6 +499,7 @@ def gpu(index: int) -> Gpu:
         if process.forked:
             raise RuntimeError(FORKED)
         found = _gpus[index] = Gpu(index, Simulated(index) if is_simulated() else Driver(index))
+        pin_with(found.driver)
     return found
 
 
@@ -497,6 +514,7 @@ def synchronize() -> None:
 
 
 def _forget() -> None:
+    pin_with(None)
     for one in _gpus.values():
         one.lose(FORKED)
 

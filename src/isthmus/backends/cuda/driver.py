@@ -11,6 +11,8 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
+from isthmus.backends.cuda.staging import Staging
+
 LOST: Final = frozenset((214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999))  # errors after which a context is of no use
 OUT_OF_MEMORY: Final = 2
 NOT_READY: Final = 600
@@ -48,6 +50,7 @@ class Driver:
         self.name = self.check("cuDeviceGetName", *cu.cuDeviceGetName(128, device)).split(b"\0")[0].decode()
         self.total_bytes: int = self.check("cuDeviceTotalMem", *cu.cuDeviceTotalMem(device))
         self.stream = self.check("cuStreamCreate", *cu.cuStreamCreate(1))  # not ordered with the default stream
+        self.staging: Any = None
         self.overlap = self.overlap_attribute() if self.arch >= 90 else []
 
     def attribute(self, device: Any, which: Any) -> int:
@@ -107,6 +110,16 @@ class Driver:
         self.enter()
         self.check("cuMemFreeHost", *self.cu.cuMemFreeHost(address))
 
+    def pin(self, address: int, nbytes: int) -> bool:
+        """Make host memory that is there (whole pages) such that the device copies from it at full speed; whether it could be done."""
+        self.enter()
+        (error,) = self.cu.cuMemHostRegister(address, nbytes, 1)  # for all contexts
+        return not error
+
+    def unpin(self, address: int) -> None:
+        self.enter()
+        self.cu.cuMemHostUnregister(address)
+
     # -- copies, in stream order
 
     def upload(self, to: int, from_host: int, nbytes: int) -> None:
@@ -123,6 +136,36 @@ class Driver:
     def copy(self, to: int, source: int, nbytes: int) -> None:
         self.enter()
         self.check("cuMemcpyDtoDAsync", *self.cu.cuMemcpyDtoDAsync(to, source, nbytes, self.stream))
+
+    # -- large copies, done when they return; what was enqueued before comes first
+
+    def upload_large(self, to: int, from_host: int, nbytes: int, pinned: bool) -> None:
+        after = self.now()
+        if pinned:
+            self.check("cuMemcpyHtoDAsync", *self.cu.cuMemcpyHtoDAsync(to, from_host, nbytes, self.copying))
+            self.check("cuStreamSynchronize", *self.cu.cuStreamSynchronize(self.copying))
+        else:
+            self.staging.up(to, from_host, nbytes, after)
+
+    def download_large(self, to_host: int, source: int, nbytes: int, pinned: bool) -> None:
+        after = self.now()
+        if pinned:
+            self.check("cuMemcpyDtoHAsync", *self.cu.cuMemcpyDtoHAsync(to_host, source, nbytes, self.copying))
+            self.check("cuStreamSynchronize", *self.cu.cuStreamSynchronize(self.copying))
+        else:
+            self.staging.down(to_host, source, nbytes, after)
+
+    def now(self) -> Any:
+        """An event that comes when all that is enqueued has; the copying stream waits for it."""
+        self.enter()
+        cu = self.cu
+        if self.staging is None:
+            self.staging = Staging(self)
+            self.copying = self.check("cuStreamCreate", *cu.cuStreamCreate(1))
+            self.event = self.check("cuEventCreate", *cu.cuEventCreate(2))  # without a time
+        self.check("cuEventRecord", *cu.cuEventRecord(self.event, self.stream))
+        self.check("cuStreamWaitEvent", *cu.cuStreamWaitEvent(self.copying, self.event, 0))
+        return self.event
 
     # -- code
 

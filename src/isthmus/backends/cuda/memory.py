@@ -9,16 +9,18 @@ are emptied into them, neighbours merged, and segments that are free as a whole 
 
 from __future__ import annotations
 
+from ctypes import memmove
 from heapq import heappop, heappush
 from typing import Any
 
-from isthmus.backends.cpu.memory import Buffer, adopt, allocate, block_size, drop_gpu
+from isthmus.backends.cpu.memory import Buffer, adopt, allocate, block_size, drop_gpu, is_pinned
 from isthmus.backends.cuda.driver import DriverError
 from isthmus.graph.node import TRACE, Node, where_made
 
 SEGMENT = 64 << 20
 LARGE = 8 << 20  # from here on a request has a segment of its own, rounded to ROUND
 ROUND = 2 << 20
+LARGE_COPY = 1 << 20  # from here on a copy goes through staging.py, or from pinned memory
 STAGED = 64 << 10  # a copy up to here goes through pinned memory, so that the wait is all it costs
 SHOWN = 8  # arrays that an out-of-memory error names
 GONE = "[cuda] this array was being overwritten in place when a launch of the same eval failed; its value is gone."
@@ -172,10 +174,40 @@ class DevicePool:
             drop_gpu(buffer)
         self.give(buffer)
         try:
-            self.driver.upload(buffer.gpu, buffer.ptr, buffer.nbytes)
+            self.fill(buffer, buffer.ptr)
         except DriverError:
             drop_gpu(buffer)
             raise
+
+    def fill(self, buffer: Buffer, host: int) -> None:
+        """Copy from the host into a buffer's memory here; the host's may be changed when this returns."""
+        if buffer.nbytes < LARGE_COPY:
+            self.driver.upload(buffer.gpu, host, buffer.nbytes)
+        else:
+            self.driver.upload_large(buffer.gpu, host, buffer.nbytes, is_pinned(host, buffer.nbytes))
+
+    def read_into(self, buffer: Buffer, host: int, nbytes: int) -> None:
+        """Copy a buffer's first bytes to the host, and wait for them."""
+        if self.lost:
+            raise RuntimeError(self.lost)
+        if not buffer.gpu:
+            raise RuntimeError(GONE)
+        try:
+            if nbytes >= LARGE_COPY:
+                self.driver.download_large(host, buffer.gpu, nbytes, is_pinned(host, nbytes))
+            elif nbytes <= STAGED:
+                if not self.pinned:
+                    self.pinned = self.driver.allocate_pinned(STAGED)
+                at = self.pinned or host
+                self.driver.download(at, buffer.gpu, nbytes)
+                self.driver.synchronize()
+                if at != host:
+                    memmove(host, at, nbytes)
+            else:
+                self.driver.download(host, buffer.gpu, nbytes)
+                self.driver.synchronize()
+        except DriverError as error:
+            self.fault(error)
 
     def give_up(self, buffer: Buffer) -> None:
         """Let go of a copy here whose bytes are no value any more; if there is none on the host, its readers are told so."""
@@ -186,16 +218,8 @@ class DevicePool:
         with TRACE.lock:
             if buffer.ptr:
                 return
-            if self.lost:
-                raise RuntimeError(self.lost)
-            if not buffer.gpu:
-                raise RuntimeError(GONE)
-            block = allocate(buffer.nbytes)
-            try:
-                self.driver.download(block.ptr, buffer.gpu, buffer.nbytes)
-                self.driver.synchronize()
-            except DriverError as error:
-                self.fault(error)
+            block = allocate(buffer.nbytes, pin=False)
+            self.read_into(buffer, block.ptr, buffer.nbytes)
             adopt(buffer, block)
 
 
@@ -205,6 +229,6 @@ def largest(pool: DevicePool) -> list[tuple[int, str, str]]:
 
     found: dict[int, tuple[int, str, str]] = {}
     for x in gc.get_objects():
-        if isinstance(x, Node) and x.buffer is not None and getattr(x.buffer, "place", None) is pool and x.buffer.gpu:
+        if type(x) is Node and x.buffer is not None and getattr(x.buffer, "place", None) is pool and x.buffer.gpu:
             found[id(x.buffer)] = (x.buffer.gpu_bytes, f"{x.sig.dtype.name}{x.shape}", where_made(x))
     return sorted(found.values(), reverse=True)[:SHOWN]

@@ -118,6 +118,20 @@ class Simulated:
     def free_pinned(self, address: int) -> None:
         del self.pinned[address]
 
+    def pin(self, address: int, nbytes: int) -> bool:
+        return True
+
+    def unpin(self, address: int) -> None:
+        pass
+
+    def upload_large(self, to: int, from_host: int, nbytes: int, pinned: bool) -> None:
+        self.upload(to, from_host, nbytes)
+        self.synchronize()
+
+    def download_large(self, to_host: int, source: int, nbytes: int, pinned: bool) -> None:
+        self.download(to_host, source, nbytes)
+        self.synchronize()
+
     def put(self, work: Callable[[], None]) -> None:
         (self.captured if self.capturing else self.queue).append(work)
 
