@@ -45,6 +45,7 @@ class Rendered:
         self.addresses: dict[str, tuple[int, ...]] = {}  # variant -> its functions' numbers
         self.sources: dict[str, str] = {}
         self.steps: dict[int, tuple[list[int], int]] = {}  # axis -> `steps_across`
+        self.key_axes: set[int] | None = None  # of a scatter
         self.lanes: dict[int, int] = {}  # last kept axis -> columns of a thread, where there are many
         self.n_reduces = n_reduces(self.graph)
         self.side_bytes = sum(cell_size(fold) for fold in side_folds(kernel))  # of the totals of a block and column
