@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.cpu import memory as cpu_memory
+from isthmus.backends.place import gpu_of, lend
 from isthmus.graph.array import array, special, wrap
 from isthmus.graph.device import as_device, check_available, default_device
 from isthmus.graph.dtype import Dtype, bfloat16
 from isthmus.graph.node import Node
 from isthmus.graph.show import array_text
-from isthmus.ops import contract, convert, elementwise, index, move, reduce  # noqa: F401  (contract: for operator @)
+from isthmus.ops import contract, convert, dlpack, elementwise, index, move, reduce  # noqa: F401  (contract: for operator @)
 from isthmus.ops.arguments import StreamOrDevice
 from isthmus.schedule.worker import evaluate
 
@@ -131,9 +132,20 @@ def _assign(a: array, b: array) -> None:
     a._node = b._node
 
 
-def _dlpack(a: array, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
-    from isthmus.ops import dlpack
+def _dlpack_device(a: array) -> tuple[int, int]:
+    there = convert.gpu_view(evaluated(a))
+    return (1, 0) if there is None else (2, gpu_of(there[1]))
 
+
+def _dlpack(a: array, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+    there = convert.gpu_view(evaluated(a)) if dl_device is None or dl_device[0] == dlpack.CUDA else None
+    if there is not None:
+        found, buffer = there
+        index = gpu_of(buffer)
+        if dl_device is not None and tuple(dl_device)[1] != index:
+            raise BufferError(f"[__dlpack__] the array is on GPU {index}, device (2, {index}); it was asked for on {dl_device}.")
+        lend(buffer, stream)
+        return dlpack.capsule(found, a.dtype, (dlpack.CUDA, index))
     if dl_device is not None and tuple(dl_device) != (1, 0):
         raise BufferError(f"[__dlpack__] the array is on the CPU, device (1, 0); it was asked for on {dl_device}.")
     found = values(a, export=True)
@@ -236,6 +248,8 @@ special.call.update(
     bytes=_bytes,
     to_numpy=_to_numpy,
     dlpack=_dlpack,
+    as_strided=move.as_strided,
+    dlpack_device=_dlpack_device,
     reduce=_reduce,
     deepcopy=_deepcopy,
     getstate=_getstate,

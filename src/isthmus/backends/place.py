@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from isthmus.backends.cpu.memory import Buffer
@@ -34,6 +36,48 @@ def filled_at(place: int, address: int, nbytes: int) -> Buffer | None:
 def read_into(buffer: Buffer, address: int, nbytes: int) -> None:
     """Copy the first bytes of a buffer that is on a GPU alone to a host address, and wait for them."""
     buffer.place.read_into(buffer, address, nbytes)
+
+
+def gpu_of(buffer: Buffer) -> int:
+    """The number of the GPU that a buffer's current copy is on, -1 where it is on the host."""
+    return -1 if buffer.ptr or not buffer.gpu else int(buffer.place.index)
+
+
+def lend(buffer: Buffer, stream: int | None) -> None:
+    """Before another library reads what is on a GPU: its stream waits (None: CUDA's default one; -1: it needs none)."""
+    if stream != -1:
+        buffer.place.driver.let_wait(1 if stream is None or stream == 0 else stream)
+
+
+def borrowed_at(index: int, address: int, nbytes: int, owner: Callable[[], None]) -> Buffer:
+    """Another library's memory on a GPU as a buffer, never overwritten; `owner` is called when nothing here reads it any more."""
+    from isthmus.backends.cuda.device import gpu
+
+    pool = gpu(index).memory
+    buffer = Buffer(0, nbytes, 0, Loan(owner, pool.driver))
+    buffer.gpu, buffer.place, buffer.exports = address, pool, 1
+    return buffer
+
+
+def stream_of(index: int) -> int:
+    """The handle of the stream that a GPU's work goes to."""
+    from isthmus.backends.cuda.device import gpu
+
+    return int(gpu(index).driver.stream)
+
+
+class Loan:
+    """Memory of another library: given back when this dies, its default stream waiting for what still reads it."""
+
+    def __init__(self, owner: Callable[[], None], driver: Any) -> None:
+        self.owner = owner
+        self.driver = driver
+
+    def __del__(self) -> None:
+        if sys is None or sys.is_finalizing():
+            return
+        self.driver.let_wait(1)
+        self.owner()
 
 
 def backend_of(place: int) -> Backend:

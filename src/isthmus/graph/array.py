@@ -356,7 +356,8 @@ class array(Handle):
         return special.call["dlpack"](self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        device: tuple[int, int] = special.call["dlpack_device"](self)
+        return device
 
     def __reduce__(self) -> Any:
         return special.call["reduce"](self)

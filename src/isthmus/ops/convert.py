@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.cpu.memory import Buffer, allocate, buffer_view, drop_gpu, host_address
-from isthmus.backends.place import LARGE, filled_at, read_into
+from isthmus.backends.place import LARGE, borrowed_at, filled_at, gpu_of, read_into, stream_of
 from isthmus.graph.array import array, cast_node, check_range, special, wrap
-from isthmus.graph.device import defaults
+from isthmus.graph.device import Device, DeviceType, default_stream, defaults, device_count
 from isthmus.graph.dtype import (
     ALL,
     Dtype,
@@ -32,7 +32,7 @@ from isthmus.graph.dtype import (
     int64,
     uint64,
 )
-from isthmus.graph.node import EMPTY, Node, leaf, size_of
+from isthmus.graph.node import EMPTY, Node, leaf, leaf_sig, size_of
 from isthmus.ops.arguments import default_dtype
 
 EMPTY.buffer = allocate(0)
@@ -54,9 +54,67 @@ def init(val: Any, dtype: Dtype | None) -> Node:
         return number_leaf(val, default_dtype(val) if dtype is None else dtype)
     if isinstance(val, (list, tuple)):
         return _from_nested(val, dtype)
+    if hasattr(val, "__dlpack_device__") and not isinstance(val, np.ndarray):
+        found = _from_gpu(val)
+        if found is not None:
+            return found if dtype is None else cast_node(found, dtype, defaults.stream)
     if val is None:
         raise TypeError("[array] None has no value; numbers, sequences or arrays are needed.")
     return from_host(_on_host(val), dtype)
+
+
+def _from_gpu(val: Any) -> Node | None:
+    """A node on another library's memory on a GPU that isthmus uses, or None."""
+    from isthmus.ops import dlpack
+
+    kind, index = dlpack.device_of(val)
+    if kind != dlpack.CUDA or index >= device_count(DeviceType.gpu):
+        return None
+    found = dlpack.on_gpu(val, stream_of(index))
+    dtype = from_numpy(found.dtype)
+    if 0 in found.shape:
+        return leaf(EMPTY.buffer, found.shape, dtype)
+    flat = leaf(borrowed_at(index, found.address, found.nbytes, found.release), (found.nbytes // dtype.size,), dtype)
+    expected = 1
+    dense = True
+    for size, step in zip(reversed(found.shape), reversed(found.strides), strict=True):
+        dense = dense and (size == 1 or step == expected)
+        expected *= size
+    at = default_stream(Device(DeviceType.gpu, index))
+    if dense:
+        flat.shape = found.shape
+        flat.sig = leaf_sig(found.shape, dtype, at)
+        return flat
+    return special.call["as_strided"](wrap(flat), found.shape, found.strides, found.offset, stream=at)._node  # type: ignore[no-any-return]
+
+
+def gpu_view(node: Node) -> tuple[Any, Buffer] | None:
+    """A NumPy array that says where a value's elements lie on a GPU (it must not be read), and the buffer; None if it is on the host."""
+    views: list[Node] = []
+    while node.buffer is None:
+        views.append(node)
+        node = node.inputs[0]
+    if 0 in node.shape or gpu_of(node.buffer) < 0:
+        return None
+    memory: Any = (ctypes.c_uint8 * (size_of(node.shape) * node.sig.dtype.size)).from_address(node.buffer.gpu)
+    memory.export = Lent(node.buffer)
+    a = np.frombuffer(memory, node.sig.dtype.numpy).reshape(node.shape)
+    for view in reversed(views):
+        a = view.sig.op.numpy(view, a)  # type: ignore[attr-defined]
+    return a, node.buffer
+
+
+class Lent:
+    """Counts as an export of a buffer on a GPU for as long as it lives."""
+
+    __slots__ = ("buffer",)
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        buffer.exports += 1
+
+    def __del__(self) -> None:
+        self.buffer.exports -= 1
 
 
 def as_array(x: Any, dtype: Dtype | None) -> array:
@@ -355,10 +413,12 @@ def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> 
 
 
 def from_dlpack(x: Any, /, *, copy: bool | None = None) -> array:
-    """An array with the values of anything that has `__dlpack__`; they are copied.
+    """An array with the values of anything that has `__dlpack__`: a copy of what is on the CPU; what is on a GPU is shared.
+
+    Memory on a GPU is not copied, and must not be written while the array lives.
 
     Raises:
-        BufferError: `x` is not on the CPU.
+        BufferError: `x` is neither on the CPU nor on a GPU that isthmus uses.
 
     Example:
         >>> mx.from_dlpack(np.array([1, 2], np.int16))

@@ -7,6 +7,7 @@ no longer needed.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +15,7 @@ import numpy as np
 
 from isthmus.graph.dtype import Dtype
 
-_CPU, _CUDA_HOST = 1, 3
+_CPU, CUDA, _CUDA_HOST = 1, 2, 3
 _INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
 
 
@@ -65,9 +66,13 @@ class _Held:
         self.deleter = managed.deleter
         self.address = address
 
+    def release(self) -> None:
+        deleter, self.deleter = self.deleter, None
+        if deleter:
+            _Deleter(deleter)(self.address)
+
     def __del__(self) -> None:
-        if self.deleter:
-            _Deleter(self.deleter)(self.address)
+        self.release()
 
 
 def to_numpy(x: Any) -> Any:
@@ -77,13 +82,48 @@ def to_numpy(x: Any) -> Any:
         BufferError: the memory is not on the CPU.
         TypeError: no such dtype is known.
     """
-    device = tuple(x.__dlpack_device__()) if hasattr(x, "__dlpack_device__") else (_CPU, 0)
+    device = device_of(x)
     if device[0] not in (_CPU, _CUDA_HOST):
         raise BufferError(f"[from_dlpack] the array is on DLPack device {device}, not on the CPU; move it there first.")
     return _read(x.__dlpack__())
 
 
+def device_of(x: Any) -> tuple[int, int]:
+    kind, index = x.__dlpack_device__() if hasattr(x, "__dlpack_device__") else (_CPU, 0)
+    return int(kind), int(index)
+
+
+class OnGpu:
+    """Memory on a GPU that was taken over: where it begins, its bytes, what lies there in elements, and whom to tell at the end."""
+
+    def __init__(self, address: int, nbytes: int, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, release: Callable[[], None]) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        self.offset = offset
+        self.release = release
+
+
+def on_gpu(x: Any, stream: int) -> OnGpu:
+    """The memory of anything with `__dlpack__` that is on a GPU, ready for work on `stream`."""
+    shape, strides, dtype, start, low, high, held = _taken(x.__dlpack__(stream=stream))
+    count = 0 if 0 in shape else high - low + 1
+    return OnGpu(start, count * dtype.itemsize, dtype, shape, strides, -low, held.release)
+
+
 def _read(capsule: Any) -> Any:
+    shape, strides, dtype, start, low, high, held = _taken(capsule)
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    memory: Any = (ctypes.c_uint8 * ((high - low + 1) * dtype.itemsize)).from_address(start)
+    memory.held = held
+    return np.ndarray(shape, dtype, memory, -low * dtype.itemsize, [step * dtype.itemsize for step in strides])
+
+
+def _taken(capsule: Any) -> tuple[Any, ...]:
+    """A capsule's shape, strides, dtype, first address, least and greatest offset in elements; and what holds its memory."""
     if not _api.PyCapsule_IsValid(capsule, b"dltensor"):
         raise ValueError("[from_dlpack] a capsule named 'dltensor', not yet used, is needed.")
     address = _api.PyCapsule_GetPointer(capsule, b"dltensor")
@@ -99,14 +139,9 @@ def _read(capsule: Any) -> Any:
         strides = tuple(int(np.prod(shape[k + 1 :], dtype=np.int64)) for k in range(len(shape)))
     _api.PyCapsule_SetName(capsule, b"used_dltensor")
     held = _Held(managed, address)
-    if 0 in shape:
-        return np.empty(shape, dtype)
     low = sum((n - 1) * step for n, step in zip(shape, strides, strict=True) if step < 0)
     high = sum((n - 1) * step for n, step in zip(shape, strides, strict=True) if step > 0)
-    start = tensor.data + tensor.byte_offset + low * dtype.itemsize
-    memory: Any = (ctypes.c_uint8 * ((high - low + 1) * dtype.itemsize)).from_address(start)
-    memory.held = held
-    return np.ndarray(shape, dtype, memory, -low * dtype.itemsize, [step * dtype.itemsize for step in strides])
+    return shape, strides, dtype, (tensor.data or 0) + tensor.byte_offset + low * dtype.itemsize, low, high, held
 
 
 # --- out ---
@@ -136,15 +171,15 @@ _CODES = {"bool": _BOOL, "signed": _INT, "unsigned": _UINT, "floating": _FLOAT, 
 _NAME = b"dltensor"
 
 
-def capsule(a: Any, dtype: Dtype) -> Any:
-    """A capsule on the memory of a NumPy array of `dtype`, which it keeps alive."""
+def capsule(a: Any, dtype: Dtype, device: tuple[int, int] = (_CPU, 0)) -> Any:
+    """A capsule on the memory of a NumPy array of `dtype`, which it keeps alive. On a GPU the array only says where it is."""
     code = _BFLOAT if dtype.name == "bfloat16" else _CODES[dtype.category]
     sizes = (ctypes.c_int64 * a.ndim)(*a.shape)
     steps = (ctypes.c_int64 * a.ndim)(*(step // a.itemsize for step in a.strides))
     managed = _Managed()
     tensor = managed.tensor
     tensor.data = a.ctypes.data
-    tensor.device_type, tensor.device_id, tensor.ndim = _CPU, 0, a.ndim
+    tensor.device_type, tensor.device_id, tensor.ndim = *device, a.ndim
     tensor.code, tensor.bits, tensor.lanes = code, dtype.bits, 1
     tensor.shape = ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64))
     tensor.strides = ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64))

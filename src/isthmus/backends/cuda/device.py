@@ -165,7 +165,7 @@ class Gpu:
     def __init__(self, index: int, driver: Any) -> None:
         self.index = index
         self.driver = driver
-        self.memory = DevicePool(driver)
+        self.memory = DevicePool(driver, index)
         self.memory.fault = self.fault
         self.handles: dict[int, Any] = {}
         self.arena: Buffer | None = None

@@ -167,6 +167,13 @@ class Driver:
         self.check("cuStreamWaitEvent", *cu.cuStreamWaitEvent(self.copying, self.event, 0))
         return self.event
 
+    # -- the streams of others
+
+    def let_wait(self, stream: int) -> None:
+        """Have a stream of another library wait for all that is enqueued here; 1 is CUDA's default stream, 2 a thread's own."""
+        event = self.now()
+        self.check("cuStreamWaitEvent", *self.cu.cuStreamWaitEvent(stream, event, 0))
+
     # -- code
 
     def load(self, code: bytes, symbol: str, number: int) -> Any:

@@ -29,8 +29,9 @@ GONE = "[cuda] this array was being overwritten in place when a launch of the sa
 class DevicePool:
     """The memory of one GPU. Counters are in bytes of blocks, as of the host's pool."""
 
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver: Any, index: int = 0) -> None:
         self.driver = driver
+        self.index = index
         self.lost = ""  # why this device cannot be used any more
         self.fault: Any = None  # what turns the driver's errors into ones that name lines; it raises
         self.active = 0

@@ -132,6 +132,11 @@ class Simulated:
         self.download(to_host, source, nbytes)
         self.synchronize()
 
+    stream = 0
+
+    def let_wait(self, stream: int) -> None:
+        self.synchronize()
+
     def put(self, work: Callable[[], None]) -> None:
         (self.captured if self.capturing else self.queue).append(work)
 
