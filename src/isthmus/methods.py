@@ -84,7 +84,7 @@ def _repr(a: array) -> str:
 
 
 def _format(a: array, spec: str) -> str:
-    if not spec:
+    if a.shape and not spec:
         return _repr(a)
     if a.shape:
         raise TypeError(f"unsupported format string {spec!r} for an array of shape {a.shape}; .item() gives one number.")

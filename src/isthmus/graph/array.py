@@ -174,6 +174,8 @@ class array(Handle):
         return binary(special.divide, other, self, None)
 
     def __itruediv__(self, other: Any) -> Any:
+        if self._node.sig.dtype.rank < 2:
+            raise ValueError(f"[divide] an array of {self._node.sig.dtype.name} cannot hold a quotient; x = x / y gives a new one.")
         return in_place(self, special.divide, other)
 
     def __div__(self, other: Any) -> Any:

@@ -124,6 +124,19 @@ def default_dtype(value: Any) -> Dtype:
     return float32 if isinstance(value, float) else complex64
 
 
+def as_dtype(op: str, dtype: Any, default: Dtype) -> Dtype:
+    """A dtype, or `default` for None.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if dtype is None:
+        return default
+    if not isinstance(dtype, Dtype):
+        raise TypeError(f"{op}(): incompatible function arguments: dtype must be one such as mx.float32; got {dtype!r}.")
+    return dtype
+
+
 def number_as(op: str, value: Any, dtype: Dtype) -> Any:
     """A Python number as the number that `dtype` is filled from: cut, not rounded, for integers.
 

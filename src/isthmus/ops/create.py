@@ -16,7 +16,7 @@ from isthmus.graph.dtype import Dtype, bool_, float32, float64, int32, int64
 from isthmus.graph.node import Node, make
 from isthmus.kernel import scalar as s
 from isthmus.ops import elementwise
-from isthmus.ops.arguments import ArrayLike, StreamOrDevice, as_array, as_int, as_shape, default_dtype, number_as, stream_of
+from isthmus.ops.arguments import ArrayLike, StreamOrDevice, as_array, as_dtype, as_int, as_shape, default_dtype, number_as, stream_of
 from isthmus.ops.families import Move, Place
 from isthmus.ops.move import reshape_node
 
@@ -86,11 +86,10 @@ def full(shape: Any, vals: ArrayLike, dtype: Dtype | None = None, *, stream: Str
     """
     sizes, at = as_shape("full", shape), stream_of(stream)
     if isinstance(vals, (bool, int, float, complex)):
-        kind = default_dtype(vals) if dtype is None else dtype
+        kind = default_dtype(vals) if dtype is None else as_dtype("full", dtype, float32)
         return wrap(full_node(sizes, number_as("full", vals, kind), kind, at))
     node = as_array(vals)._node
-    if dtype is not None:
-        node = cast_node(node, dtype, at)
+    node = cast_node(node, as_dtype("full", dtype, node.sig.dtype), at)
     return wrap(_broadcast_to(node, sizes, at))
 
 
@@ -101,7 +100,7 @@ def _broadcast_to(node: Node, shape: tuple[int, ...], stream: Stream) -> Node:
 
 
 def _filled(op: str, shape: Any, value: int, dtype: Dtype | None, stream: StreamOrDevice) -> array:
-    kind = float32 if dtype is None else dtype
+    kind = as_dtype(op, dtype, float32)
     return wrap(full_node(as_shape(op, shape), number_as(op, value, kind), kind, stream_of(stream)))
 
 
@@ -219,9 +218,8 @@ def arange(start: Any = None, stop: Any = None, step: Any = None, dtype: Dtype |
         if not isinstance(value, (int, float)):
             raise TypeError(f"[arange] numbers are needed; got {type(value).__name__}.")
     whole = not any(isinstance(value, float) for value in (start, stop, step))
-    if dtype is None:
-        dtype = float32 if not whole else int32 if all(-(2**31) <= v < 2**31 for v in (start, stop)) else int64
-    elif dtype is bool_:
+    dtype = as_dtype("arange", dtype, float32 if not whole else int32 if all(-(2**31) <= v < 2**31 for v in (start, stop)) else int64)
+    if dtype is bool_:
         raise ValueError("[arange] booleans are not counted; got dtype bool.")
     if step == 0:
         raise ValueError("[arange] step is 0; the count would never end.")
@@ -259,10 +257,12 @@ def linspace(start: Any, stop: Any, num: int | None = 50, endpoint: bool = True,
         >>> mx.linspace(0, 1, 5)
         array([0, 0.25, 0.5, 0.75, 1], dtype=float32)
     """
+    if isinstance(endpoint, Dtype):  # linspace(start, stop, num, dtype)
+        endpoint, dtype = True, endpoint
     n = as_int("linspace", "num", 50 if num is None else num)
     if n < 0:
         raise ValueError(f"[linspace] num must not be negative; got {n}.")
-    at, kind = stream_of(stream), float32 if dtype is None else dtype
+    at, kind = stream_of(stream), as_dtype("linspace", dtype, float32)
     gaps = n - 1 if endpoint else n
     if gaps <= 0:
         return full((n,), start, kind, stream=stream)
@@ -306,7 +306,7 @@ def eye(n: int, m: int | None = None, k: int = 0, dtype: Dtype | None = float32,
     """
     at = stream_of(stream)
     rows, columns = _grid("eye", n, m, k, at)
-    return wrap(cast_node((rows == columns)._node, float32 if dtype is None else dtype, at))
+    return wrap(cast_node((rows == columns)._node, as_dtype("eye", dtype, float32), at))
 
 
 def identity(n: int, dtype: Dtype | None = float32, *, stream: StreamOrDevice = None) -> array:

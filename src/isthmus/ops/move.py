@@ -1080,7 +1080,7 @@ def tile(a: ArrayLike, reps: int | Sequence[int], /, *, stream: StreamOrDevice =
     return wrap(reshape_node(wide, tuple(m * n for m, n in zip(counts, shape, strict=True)), at))
 
 
-def roll(a: ArrayLike, shift: int | Sequence[int], axis: Axes = None, /, *, stream: StreamOrDevice = None) -> array:
+def roll(a: ArrayLike, /, shift: int | Sequence[int], axis: Axes = None, *, stream: StreamOrDevice = None) -> array:
     """`a` with its elements moved along axes; what leaves at one end enters at the other.
 
     Args:

@@ -35,7 +35,7 @@ from isthmus.graph.node import TRACE, Node, make
 from isthmus.kernel import scalar as s
 from isthmus.kernel.place import ONE, ORIGIN, product
 from isthmus.ops import convert  # noqa: F401  (makes arrays of numbers)
-from isthmus.ops.arguments import ArrayLike, StreamOrDevice, as_array, as_shape, number_as, one_axis, stream_of
+from isthmus.ops.arguments import ArrayLike, StreamOrDevice, as_array, as_dtype, as_shape, number_as, one_axis, stream_of
 from isthmus.ops.create import const_node, iota_node
 from isthmus.ops.elementwise import abs as abs_
 from isthmus.ops.elementwise import clip, erf, erfinv, floor, less, less_equal, log, log1p, minimum, sign, where
@@ -220,7 +220,7 @@ def _shape(op: str, shape: Any) -> tuple[int, ...]:
 
 
 def _real(op: str, dtype: Dtype | None) -> Dtype:
-    dtype = float32 if dtype is None else dtype
+    dtype = as_dtype(op, dtype, float32)
     if dtype.rank != 2 or dtype.size == 8:
         raise ValueError(f"[{op}] Can only generate {op} numbers with real floating point type (float32, float16, bfloat16); got {dtype.name}.")
     return dtype

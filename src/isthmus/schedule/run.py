@@ -19,10 +19,11 @@ from isthmus.graph.node import TRACE, VIEW, Node, leaf_sig
 from isthmus.schedule.bind import Binding
 from isthmus.schedule.check import check_indices
 from isthmus.schedule.order import Ordered, order
-from isthmus.schedule.show import plan_made, times
+from isthmus.schedule.show import bound, plan_made, times
 
 LIMIT: Final = 8192  # nodes of one plan; longer graphs are evaluated in parts
 SHOW_TIME: Final = "time" in os.environ.get("ISTHMUS_SHOW", "")
+SHOW_SOURCE: Final = "source" in os.environ.get("ISTHMUS_SHOW", "")
 MAX_PLANS: Final = 1024
 MAX_BINDINGS: Final = 256  # of one plan
 
@@ -143,6 +144,8 @@ def run_plan(ordered: Ordered, requested: list[Node]) -> None:
             plan.bindings.clear()
         b = plan.bindings[sizes] = plan.bind(sizes)
         counters.bindings += 1
+        if SHOW_SOURCE:
+            bound(plan)
     fresh: list[Buffer] = []
     taken: list[int] = plan.taken
     buffers: list[Any] = []

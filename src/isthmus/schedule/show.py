@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Any
 
+STAGES = ("graph", "fuse", "kernel", "source", "time")
 
-def shown() -> set[str]:
-    """The stages to show."""
-    return {part.strip() for part in os.environ.get("ISTHMUS_SHOW", "").split(",") if part.strip()}
+
+@functools.cache
+def shown() -> frozenset[str]:
+    """The stages to show; those that do not exist are said once."""
+    stages = {part.strip() for part in os.environ.get("ISTHMUS_SHOW", "").split(",") if part.strip()}
+    unknown = sorted(stages.difference(STAGES))
+    if unknown:
+        print(f"ISTHMUS_SHOW names {', '.join(unknown)}; there are {', '.join(STAGES)}.", file=sys.stderr)
+    return frozenset(stages.intersection(STAGES))
 
 
 def plan_made(plan: Any) -> None:
@@ -20,19 +28,33 @@ def plan_made(plan: Any) -> None:
     if plan.guests:
         print(f"on the host, as the GPU has no form of it: {', '.join(plan.guests)}", file=out)
     if "graph" in stages:
+        print(f"-- graph: {len(plan.nodes)} nodes", file=out)
         for p in plan.nodes:
             print(f"{p!r}{'  (held)' if p.held else ''}", file=out)
     if "fuse" in stages:
+        print(f"-- fuse: {len(plan.steps)} launches", file=out)
         print(plan_text(plan), file=out)
     if "kernel" in stages:
+        print("-- kernel", file=out)
         for step in plan.steps:
             if step.built is not None:
                 print(step.built.kernel.text(), file=out)
     if "source" in stages:
+        print("-- source of the plan", file=out)
         print(plan.source, file=out)
-        for step in plan.steps:
-            if step.rendered is not None:
-                print(step.rendered.source(), file=out)
+
+
+_variants: dict[int, int] = {}  # how many forms of a kernel have been shown
+
+
+def bound(plan: Any) -> None:
+    """The source of kernels in forms that a plan's sizes have just asked for."""
+    for step in plan.steps:
+        r = step.rendered
+        if r is not None and len(r.addresses) > _variants.get(id(r), 0):
+            _variants[id(r)] = len(r.addresses)
+            print(f"-- source of {step.name}", file=sys.stderr)
+            print(r.source(), file=sys.stderr)
 
 
 def plan_text(plan: Any) -> str:
