@@ -331,7 +331,7 @@ def normal(
         array([-0.784766, 0.856445], dtype=float32)
     """
     at, size = stream_of(stream), _shape("normal", shape)
-    dtype = float32 if dtype is None else dtype
+    dtype = as_dtype("normal", dtype, float32)
     if dtype is complex64:
         parts = _standard(_key_of(key, at), (*size, 2), float32, at)
         re, im = (wrap(_last(parts._node, k, at)) for k in range(2))
