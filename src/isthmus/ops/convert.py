@@ -351,11 +351,12 @@ def host_view(node: Node, export: bool = False) -> Any:
 def host_copy(node: Node) -> Any:
     """A NumPy array of its own with the values of an evaluated node."""
     buffer = node.buffer
-    out = np.empty(node.shape, node.sig.dtype.numpy)
-    if buffer is None or buffer.ptr or out.nbytes < LARGE:
+    nbytes = size_of(node.shape) * node.sig.dtype.size
+    if buffer is None or buffer.ptr or nbytes < LARGE:
         return host_view(node).copy()
-    read_into(buffer, out.ctypes.data, out.nbytes)  # straight from the GPU
-    return out
+    block = allocate(nbytes)  # pinned, and kept when the array dies, where fresh memory would be a page fault every 4 kB
+    read_into(buffer, block.ptr, nbytes)
+    return _numpy_of(block, node.shape, node.sig.dtype)
 
 
 def item(node: Node) -> Any:

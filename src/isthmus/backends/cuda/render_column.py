@@ -27,7 +27,7 @@ BLOCK = 256
 FINISH = 32  # columns of a block of threads that adds up blocks, which
 AT_ONCE = 64  # it reads at once
 WARPS = BLOCK // 32
-MOST_BLOCKS = 256
+MOST_BLOCKS = 128
 ENOUGH_BLOCKS = 264
 
 

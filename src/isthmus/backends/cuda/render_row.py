@@ -1,12 +1,12 @@
 """Row kernels: stage by stage over each row, with reductions between.
 
 The row rule of this backend: the reduced axes are taken as one index i. A row is cut into chunks of CHUNK; in one, groups
-of 8 elements go to T threads in turn (group g to thread g % T; T is 32 up to SHORT elements, 128 up to MIDDLE, else 256), each
+of 8 elements go to T threads in turn (group g to thread g % T; T is 32 up to SHORT elements, 128 up to MIDDLE, 512 in clusters, else 256), each
 thread adds its elements in order, and the threads are added in halves (l + (l ^ 16), 8, 4, 2, 1 in a warp, then the same of
 the warps). The chunks' totals are reduced as a row by the same rule (without the middle length).
 
-Variants: a warp or a block a row with the row in registers; a block that walks its row chunk by chunk, once a stage; and
-*split*, a block a chunk and launches between the stages, for few long rows. A side sum is a column kernel of its own, with
+Variants: a warp, a block or a cluster of blocks a row with the row in registers; a block that walks its row chunk by chunk,
+once a stage; and *split*, a block a chunk and launches between the stages, for few long rows. A side sum is a column kernel of its own, with
 the row values it needs kept in scratch (render_column.py).
 """
 
@@ -29,6 +29,7 @@ GROUP = 8
 WHOLE, ALIGNED = "whole", "aligned"  # rows of whole groups; and each of them at a multiple of its bytes
 BLOCK = 256
 WARPS = BLOCK // 32
+CLUSTER_BLOCK = 512
 CLUSTER = 8  # blocks that share a row, a chunk each, where the chip can (sm_90 on)
 MOST_CHUNKS = 1024  # of a row that one block walks
 CELL = 16  # bytes of a total in scratch: the value, and the index of an arg-reduction
@@ -55,11 +56,11 @@ def row_launch(r: Rendered, sizes: tuple[int, ...], numbers: tuple[int, ...]) ->
         groups = next(e for e in (2, 4, 8) if e * threads * GROUP >= length)
         (number,) = r.variant(f"block {threads} {groups}{full}", lambda symbol: [rows_entry(r.graph, symbol, threads, groups, sides, whole)])
         phases = [(number, rows, threads)]
-    elif length <= CLUSTER * CHUNK and r.clusters:
+    elif length <= CLUSTER * CHUNK and r.clusters and pays_to_keep(r):
         blocks = next(c for c in (2, 4, 8) if c * CHUNK >= length)
-        groups = CHUNK // BLOCK // GROUP
-        (number,) = r.variant(f"cluster {blocks}{full}", lambda symbol: [rows_entry(r.graph, symbol, BLOCK, groups, sides, whole, blocks)])
-        phases = [(number, rows * blocks, BLOCK)]
+        groups = CHUNK // CLUSTER_BLOCK // GROUP
+        (number,) = r.variant(f"cluster {blocks}{full}", lambda symbol: [rows_entry(r.graph, symbol, CLUSTER_BLOCK, groups, sides, whole, blocks)])
+        phases = [(number, rows * blocks, CLUSTER_BLOCK)]
     else:
         (number,) = r.variant(f"loop{full}", lambda symbol: [rows_entry(r.graph, symbol, BLOCK, 0, sides, whole)])
         phases = [(number, rows, BLOCK)]
@@ -69,6 +70,12 @@ def row_launch(r: Rendered, sizes: tuple[int, ...], numbers: tuple[int, ...]) ->
 
     more, scratch = sides_launch(r, rows, length, keep)
     return (*phases, *more), keep + scratch, ()
+
+
+def pays_to_keep(r: Rendered) -> bool:
+    """Whether a long row is worth being held by a cluster, whose blocks wait for each other: if else it would be read three times, and is wide."""
+    passes = sum(1 for stage in r.kernel.stages if stage.reduces)
+    return passes > 1 and all(node.dtype.size > 2 for node in r.graph.nodes if node.op == "load")
 
 
 def n_reduces(graph: Graph) -> int:
