@@ -39,8 +39,8 @@ def read_into(buffer: Buffer, address: int, nbytes: int) -> None:
 
 
 def gpu_of(buffer: Buffer) -> int:
-    """The number of the GPU that a buffer's current copy is on, -1 where it is on the host."""
-    return -1 if buffer.ptr or not buffer.gpu else int(buffer.place.index)
+    """The number of the GPU that a buffer's current copy is on, -1 where it is on the host (or on a simulated one)."""
+    return -1 if buffer.ptr or not buffer.gpu or buffer.place.driver.simulated else int(buffer.place.index)
 
 
 def lend(buffer: Buffer, stream: int | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from typing import Any
@@ -10,14 +9,16 @@ from typing import Any
 STAGES = ("graph", "fuse", "kernel", "source", "time")
 
 
-@functools.cache
-def shown() -> frozenset[str]:
-    """The stages to show; those that do not exist are said once."""
+_unknown: set[str] = set()  # stages that were said not to exist
+
+
+def shown() -> set[str]:
+    """The stages to show."""
     stages = {part.strip() for part in os.environ.get("ISTHMUS_SHOW", "").split(",") if part.strip()}
-    unknown = sorted(stages.difference(STAGES))
-    if unknown:
-        print(f"ISTHMUS_SHOW names {', '.join(unknown)}; there are {', '.join(STAGES)}.", file=sys.stderr)
-    return frozenset(stages.intersection(STAGES))
+    for stage in sorted(stages.difference(STAGES, _unknown)):
+        _unknown.add(stage)
+        print(f"ISTHMUS_SHOW names {stage!r}; there are {', '.join(STAGES)}.", file=sys.stderr)
+    return stages
 
 
 def plan_made(plan: Any) -> None:
