@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 QUIET := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 export ISTHMUS_CACHE_DIR ?= $(CURDIR)/build/cache
 
-.PHONY: demo test test-simulated test-long test-core test-pythons bench lint clean
+.PHONY: test-gpu sanitize-gpu demo test test-simulated test-long test-core test-pythons bench lint clean
 
 demo: $(VENV)/examples.done
 	$(BIN)/python examples/digits.py
@@ -33,6 +33,17 @@ test-long: $(VENV)/test.done $(VENV)/bench.done
 
 test-pythons:
 	for p in python3.12 python3.13; do if command -v $$p >/dev/null; then $(MAKE) test VENV=.venv-$$p PYTHON=$$p || exit 1; else echo "$$p is not installed: skipped"; fi; done
+
+# On a machine with an NVIDIA GPU: laws, forms of kernels, products, scatters, copies, the case bank, with the interpreter as it
+# is (no venv, no network): make test-gpu PYTHON=python3. The report is printed, and kept in build/gpu.
+test-gpu:
+	$(PYTHON) tests/gpu/run.py
+
+# compute-sanitizer on the kernels written by hand.
+sanitize-gpu:
+	@command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on PATH; it comes with NVIDIA's CUDA toolkit"; exit 1; }
+	compute-sanitizer --tool memcheck $(PYTHON) tests/gpu/sanitize.py
+	compute-sanitizer --tool racecheck $(PYTHON) tests/gpu/sanitize.py
 
 lint: $(VENV)/test.done
 	$(BIN)/ruff check src tests benchmarks examples

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.cpu import memory as cpu_memory
-from isthmus.backends.place import gpu_of, lend
+from isthmus.backends.place import gpu_info, gpu_of, lend
 from isthmus.graph.array import array, special, wrap
-from isthmus.graph.device import as_device, check_available, default_device
+from isthmus.graph.device import DeviceType, as_device, check_available, default_device
 from isthmus.graph.dtype import Dtype, bfloat16
 from isthmus.graph.node import Node
 from isthmus.graph.show import array_text
@@ -339,12 +339,15 @@ _fasten_buffer_protocol()
 
 
 def device_info(d: Any = None) -> dict[str, Any]:
-    """What is known of a device: its architecture, its name, and for the CPU its memory in bytes.
+    """What is known of a device: its architecture, its name, its memory in bytes.
 
     Raises:
         ValueError: the device is not there.
     """
-    check_available(default_device() if d is None else as_device(d))
+    device = default_device() if d is None else as_device(d)
+    check_available(device)
+    if device.type is DeviceType.gpu:
+        return gpu_info(device.index)
     name = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as file:

@@ -38,6 +38,23 @@ def read_into(buffer: Buffer, address: int, nbytes: int) -> None:
     buffer.place.read_into(buffer, address, nbytes)
 
 
+def gpu_info(index: int) -> dict[str, Any]:
+    """What `mx.device_info` says of a GPU."""
+    from isthmus.backends.cuda.device import gpu
+
+    driver = gpu(index).driver
+    free, total = driver.memory_info()
+    return {
+        "architecture": f"sm_{driver.arch}",
+        "device_name": driver.name,
+        "memory_size": total,
+        "free_memory": free,
+        "multiprocessors": driver.processors,
+        "compute_capability_major": driver.arch // 10,
+        "compute_capability_minor": driver.arch % 10,
+    }
+
+
 def gpu_of(buffer: Buffer) -> int:
     """The number of the GPU that a buffer's current copy is on, -1 where it is on the host (or on a simulated one)."""
     return -1 if buffer.ptr or not buffer.gpu or buffer.place.driver.simulated else int(buffer.place.index)

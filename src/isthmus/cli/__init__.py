@@ -165,6 +165,65 @@ def _gpu() -> Iterator[Finding]:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         pass
+    names = _cards()
+    if driver is None and not names:
+        yield Finding("GPU", "none found (no libcuda.so.1, no nvidia-smi): the CPU is used")
+        return
+    if driver is None:
+        yield Finding("GPU", f"{'; '.join(names)}; but no libcuda.so.1", "install the NVIDIA driver's libraries in this system or container")
+        return
+    from isthmus.backends.cuda.find import MAJOR, MINOR, OLDEST
+
+    version = ctypes.c_int(0)
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    supports = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    extra = "cuda13" if version.value >= 13000 else "cuda12"
+    mend = f"{sys.executable} -m pip install 'isthmus[{extra}]'"
+    if version.value < 12000:
+        yield Finding("GPU driver", f"for CUDA {supports}, which is too old: the CPU is used", "install an NVIDIA driver of version 525 or newer")
+        return
+    yield Finding("GPU driver", f"for CUDA {supports}")
+    status = driver.cuInit(0)
+    if status != 0:
+        yield Finding("GPU", f"{'; '.join(names) or 'a driver'}; but it cannot be started (cuInit gives error {status}): the CPU is used", "nvidia-smi says more")
+        return
+    count, major, minor = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    chips = []
+    for k in range(count.value):
+        driver.cuDeviceGetAttribute(ctypes.byref(major), MAJOR, k)
+        driver.cuDeviceGetAttribute(ctypes.byref(minor), MINOR, k)
+        chips.append(10 * major.value + minor.value)
+        name = names[k] if k < len(names) else f"GPU {k}"
+        old = chips[-1] < OLDEST
+        yield Finding(f"GPU {k}", f"{name}, compute capability {major.value}.{minor.value}{'; too old (7.0 is needed)' if old else ''}")
+    yield from _gpu_packages(chips, mend)
+
+
+def _gpu_packages(chips: list[int], mend: str) -> Iterator[Finding]:
+    """The packages that run, compile and multiply, for these chips."""
+    from isthmus.backends.cuda import compile, find
+
+    if find.has_packages():
+        yield Finding("cuda-bindings", importlib.metadata.version("cuda-bindings"))
+    else:
+        yield Finding("cuda-bindings", "missing: the CPU is used", mend)
+    for chip in sorted(set(chips)):
+        if chip < 70:
+            continue
+        try:
+            compiler = compile.nvrtc(chip)
+            yield Finding("NVRTC", f"{'.'.join(map(str, compiler.version))}, compiles for sm_{chip}")
+        except RuntimeError as error:
+            yield Finding("NVRTC", str(error), mend if chip >= 75 else f"{sys.executable} -m pip install 'isthmus[cuda12]'")
+    if find.has_cublaslt():
+        yield Finding("cuBLASLt", f"through nvmath-python {importlib.metadata.version('nvmath-python')}")
+    else:
+        yield Finding("cuBLASLt", "missing: matrix products by kernels of our own, which are up to 20 times slower where they are large", mend)
+
+
+def _cards() -> list[str]:
+    """What nvidia-smi calls the GPUs: name, driver, memory."""
     names: list[str] = []
     try:
         query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
@@ -172,12 +231,7 @@ def _gpu() -> Iterator[Finding]:
         names = run.stdout.strip().splitlines() if run.returncode == 0 else []
     except (OSError, subprocess.TimeoutExpired):
         pass
-    if driver is None and not names:
-        yield Finding("GPU", "none found (no libcuda.so.1, no nvidia-smi)")
-    elif driver is None:
-        yield Finding("GPU", f"{'; '.join(names)}; but no libcuda.so.1", "install the NVIDIA driver's libraries in this system or container")
-    else:
-        yield Finding("GPU", f"{'; '.join(names) or 'a driver'}; not used by this version")
+    return names
 
 
 CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _dependencies, _hot_files, _cpu, _cache, _a_kernel, _gpu)

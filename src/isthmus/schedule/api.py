@@ -182,7 +182,9 @@ def stats() -> dict[str, Any]:
         `evals`, `plans` (made), `hits` (evals that found their plan), `bindings` (plans fitted to sizes), `variants`
         (forms of kernels compiled or loaded), `kernels_compiled`, `kernels_loaded` (from disk), `compile_seconds`,
         `plan_seconds`, `arena_bytes`, `active_bytes`, `peak_bytes`, and `compiled` (whether mypyc's build of the hot
-        files runs).
+        files runs). `gpus` has a dict for each GPU that was started: `name`, `launches` (by themselves, and when graphs were
+        made), `graphs` (made), `graph_launches`, `kernels_loaded`, `active_bytes`, `peak_bytes`, `cached_bytes`;
+        kernels compiled for them are in `gpu_kernels_compiled` and `gpu_compile_seconds`.
     """
     from isthmus.graph import node
     from isthmus.schedule.run import arena
@@ -202,7 +204,15 @@ def stats() -> dict[str, Any]:
         "active_bytes": cpu_memory.active_bytes(),
         "peak_bytes": cpu_memory.peak_bytes(),
         "compiled": node.__file__.endswith(".so"),
+        "gpus": [one.stats() for one in _gpus()],
+        **({"gpu_" + name: value for name, value in _gpu_compiler().items()} if _gpus() else {}),
     }
+
+
+def _gpu_compiler() -> dict[str, float]:
+    from isthmus.backends.cuda import compile
+
+    return compile.stats
 
 
 @contextmanager

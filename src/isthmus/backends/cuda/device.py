@@ -181,6 +181,11 @@ class Gpu:
         self.retired: list[tuple[list[Any], int, int]] = []  # graphs and rings of plans that are gone
         self.counters = {"launches": 0, "graphs": 0, "graph_launches": 0, "kernels_loaded": 0}
 
+    def stats(self) -> dict[str, Any]:
+        """What `isthmus.stats()` says of it."""
+        memory = self.memory
+        return {"name": self.driver.name, **self.counters, "active_bytes": memory.active, "peak_bytes": memory.peak, "cached_bytes": memory.cached}
+
     # -- what plans are made with
 
     def render(self, kernel: Kernel) -> Rendered:
