@@ -38,8 +38,8 @@ class Library:
 
 def said(monkeypatch: pytest.MonkeyPatch, library: Library) -> str:
     real = ctypes.CDLL
-    monkeypatch.setattr(ctypes, "CDLL", lambda name, *rest: library if name == "libcuda.so.1" else real(name, *rest))
-    monkeypatch.setattr(cli, "_cards", lambda: [])
+    monkeypatch.setattr(ctypes, "CDLL", lambda name, *rest, **more: library if name == "libcuda.so.1" else real(name, *rest, **more))
+    monkeypatch.setattr(cli, "_cards", list)
     return "\n".join(f"{f.what}: {f.says} -> {f.mend}" for f in cli._gpu())
 
 
@@ -86,5 +86,5 @@ def test_a_gpu_that_cannot_be_used_is_said_once_and_the_cpu_is_used(monkeypatch:
         find.gpu_count.cache_clear()
 
 
-def _no_library(name: str, *rest: Any) -> Any:
+def _no_library(name: str, *rest: Any, **more: Any) -> Any:
     raise OSError(name)
