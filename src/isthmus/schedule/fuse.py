@@ -19,6 +19,7 @@ from isthmus.schedule.sizes import PlanNode
 
 STORED = -1  # stands for a reader that needs its input in memory
 MAX_OPS = 64  # of one kernel, roughly: compile time and registers
+MAX_PRODUCTS = 4  # results of library ops that a kernel reads: a sum of many would keep all of them waiting
 MAX_RECIPE = 24  # nodes that are computed again rather than stored
 MAX_DEPTH = 48  # of views and constants that are written into a reader
 
@@ -26,7 +27,7 @@ MAX_DEPTH = 48  # of views and constants that are written into a reader
 class Draft:
     """A group in the making."""
 
-    __slots__ = ("before", "column", "cost", "frame", "number", "order", "places", "reduced", "sides", "stages")
+    __slots__ = ("before", "column", "cost", "frame", "number", "order", "places", "products", "reduced", "sides", "stages")
 
     def __init__(self, number: int, frame: list[Poly]) -> None:
         self.number = number
@@ -39,6 +40,7 @@ class Draft:
         self.before: int = 0  # groups that must run earlier, as bits
         self.cost = 0
         self.order: list[PlanNode] = []
+        self.products: set[int] = set()  # results of library ops that it reads: all are in memory when it runs
 
 
 def is_one(size: Poly) -> bool:
@@ -161,6 +163,7 @@ class Fuser:
         g.stages[p.number] = stage
         g.order.append(p)
         g.cost += getattr(p.op, "weight", 1)
+        g.products.update(base.number for base in map(self.base_of, p.inputs) if base.kind == LIBRARY)
         self.group_of[p.number] = g.number
         bits = self.dependencies(p) & ~(1 << g.number)
         if bits & ~g.before:
@@ -229,6 +232,9 @@ class Fuser:
     def fits(self, p: PlanNode, g: Draft, bases: list[tuple[PlanNode, tuple[int, ...] | None]]) -> tuple[tuple[int, ...], int] | None:
         """Where `p` (for a reduction: its input) would stand in `g`, and the stage it waits for; None where it may not."""
         if g.cost >= MAX_OPS:
+            return None
+        made = {base.number for base, _ in bases if base.kind == LIBRARY}
+        if made and len(g.products | made) > MAX_PRODUCTS:
             return None
         shape = p.inputs[0].sizes if p.kind == REDUCE else p.sizes
         place = [-1] * len(shape)
@@ -312,6 +318,8 @@ class Fuser:
             return
         if not h.frame or h.order[0].kind in (UPDATE, LIBRARY) or base.number in h.sides or g.cost + h.cost > MAX_OPS:
             return
+        if len(g.products | h.products) > MAX_PRODUCTS:
+            return
         rename = [-1] * len(h.frame)
         for axis, frame in zip(axes, h.places[base.number], strict=True):
             if frame >= 0:
@@ -364,6 +372,7 @@ class Fuser:
             self.group_of[number] = g.number
         g.sides |= h.sides
         g.cost += h.cost
+        g.products |= h.products
         g.order = sorted(g.order + h.order, key=lambda p: p.number)
         g.before = (g.before | h.before) & ~(1 << g.number) & ~(1 << h.number)
         del self.drafts[h.number]
@@ -377,12 +386,18 @@ class Fuser:
         return True
 
     def reads_hold(self, g: Draft, h: Draft, rename: list[int]) -> bool:
-        """Whether each side reads the other's row values at their own place, if it reads them at all."""
+        """Whether each side reads the other's row values at their own place, if at all; and at other places only what is little work.
+
+        What is read at another place is computed there again, with all that it reads: in a chain of such reads that doubles at
+        every step.
+        """
         for reader, other in ((g, h), (h, g)):
             for p in reader.order:
                 for k in range(len(p.inputs)):
                     base, axes = self.path(p, k)
-                    if not other.stages.get(base.number):
+                    stage = other.stages.get(base.number, -1)
+                    much = stage > 0 or self.recipe.get(base.number, 0) > MAX_RECIPE
+                    if stage < 0 or not much:
                         continue
                     if axes is None or base.number in other.sides:
                         return False

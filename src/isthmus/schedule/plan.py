@@ -54,6 +54,21 @@ class Step:
         self.name = node.op.name
 
 
+def first_needs(waits: list[int], readers: list[list[int]], numbers: list[int]) -> list[int]:
+    """For each step the least number of one that it leads to, by steps that wait for one other, and that waits for several."""
+    left = list(waits)
+    order = [k for k, n in enumerate(left) if not n]
+    for k in order:  # it grows meanwhile
+        for m in readers[k]:
+            left[m] -= 1
+            if not left[m]:
+                order.append(m)
+    needs = list(numbers)
+    for k in reversed(order):
+        needs[k] = min((numbers[m] if waits[m] > 1 else needs[m] for m in readers[k]), default=numbers[k])
+    return needs
+
+
 class Plan:
     """See the module's text. `outs` are the nodes that get buffers, `taken[k]` the leaf whose buffer out k takes, or -1.
 
@@ -185,7 +200,9 @@ class Plan:
     def order_steps(self, steps: list[Step], kept: set[int]) -> list[Step]:
         """Each step after those it reads from; of the ready ones that with the least bytes stored less bytes freed.
 
-        Ties go in program order. A leaf that nobody else holds is freed by its last reader, which may then overwrite it.
+        Ties go by what they are for: first what the first step needs that brings several results together, so that those do
+        not wait in memory; then in program order. A leaf that nobody else holds is freed by its last reader, which may then
+        overwrite it.
         """
         maker = {w: k for k, step in enumerate(steps) for w in step.writes}
         waits: list[int] = []
@@ -201,9 +218,11 @@ class Plan:
         stored = [sum(self.weight(w) for w in step.writes) for step in steps]
         lasting = kept | {p.number for p in self.nodes if p.kind == LEAF and p.held}
 
-        def cost(k: int) -> tuple[int, int]:
+        needs = first_needs(waits, readers, [max(step.writes) for step in steps])
+
+        def cost(k: int) -> tuple[int, int, int]:
             freed = sum(self.weight(r) for r in set(steps[k].reads) if left[r] == 1 and r not in lasting)
-            return stored[k] - freed, max(steps[k].writes)
+            return stored[k] - freed, needs[k], max(steps[k].writes)
 
         ready = [k for k in range(len(steps)) if not waits[k]]
         out: list[Step] = []
