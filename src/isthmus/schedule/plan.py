@@ -287,6 +287,7 @@ class Plan:
                 if target.count() == source.count():
                     self.same[target.number] = source.number
                     continued.add(source.number)
+        self.roots: dict[int, int] = {}  # what `memory_of` has found
         for k, n in enumerate(self.outs):
             root = self.memory_of(n)
             if self.nodes[root].kind == LEAF:
@@ -294,9 +295,14 @@ class Plan:
 
     def memory_of(self, n: int) -> int:
         """The node whose memory `n` lies in."""
-        while n in self.same:
+        path = []
+        while n in self.same and n not in self.roots:
+            path.append(n)
             n = self.same[n]
-        return n
+        root = self.roots.get(n, n)
+        for m in path:
+            self.roots[m] = root
+        return root
 
     def assign_slots(self) -> tuple[list[list[int]], dict[int, int]]:
         """Slots of the arena for temporaries: members of a slot are never alive together."""
