@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from array import array as flat_array
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 from isthmus.backends.cpu.library.gemm_ir import ALPHA, BETA, SCRATCH
@@ -224,18 +225,32 @@ class Plan:
             freed = sum(self.weight(r) for r in set(steps[k].reads) if left[r] == 1 and r not in lasting)
             return stored[k] - freed, needs[k], max(steps[k].writes)
 
-        ready = [k for k in range(len(steps)) if not waits[k]]
+        # A step's cost only falls, when it is left as the last reader of a value: then it is put in again.
+        ready = [(cost(k), k) for k in range(len(steps)) if not waits[k]]
+        heapify(ready)
+        last_readers: dict[int, set[int]] = {}
+        for k, step in enumerate(steps):
+            for r in step.reads:
+                last_readers.setdefault(r, set()).add(k)
+        done: set[int] = set()
         out: list[Step] = []
         while ready:
-            k = min(ready, key=cost)
-            ready.remove(k)
+            _, k = heappop(ready)
+            if k in done:
+                continue
+            done.add(k)
             out.append(steps[k])
             for r in set(steps[k].reads):
                 left[r] -= 1
+                last_readers[r].discard(k)
+                if left[r] == 1:
+                    (m,) = last_readers[r]
+                    if not waits[m]:
+                        heappush(ready, (cost(m), m))
             for m in readers[k]:
                 waits[m] -= 1
                 if not waits[m]:
-                    ready.append(m)
+                    heappush(ready, (cost(m), m))
         assert len(out) == len(steps), "the groups wait for each other"
         return out
 
