@@ -49,3 +49,21 @@ def test_products_that_feed_an_accumulator_do_not_wait_for_each_other() -> None:
     mx.eval(total)
     assert mx.get_peak_memory() - before < 12 * 4 * n * n
     np.testing.assert_allclose(np.array(total)[0, 0], sum(n * np.sin(i) for i in range(64)), rtol=1e-3, atol=1e-2)
+
+
+def test_what_temporaries_were_in_is_cache_and_obeys_its_limit() -> None:
+    n = 300
+    x = mx.ones((n, n))
+    mx.eval(x)
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    y = (mx.sin(x) @ x) @ x
+    mx.eval(y)
+    del y
+    assert mx.get_active_memory() == before
+    assert mx.get_cache_memory() > 0
+    limit = mx.set_cache_limit(0)
+    try:
+        assert mx.get_cache_memory() == 0
+    finally:
+        mx.set_cache_limit(limit)

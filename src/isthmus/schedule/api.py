@@ -92,8 +92,29 @@ def _pool() -> Any:
 
 
 def get_active_memory() -> int:
-    """Bytes in use by arrays and plans."""
-    return cpu_memory.active_bytes() + int(sum(one.memory.active for one in _gpus()))
+    """Bytes in use by arrays."""
+    return cpu_memory.active_bytes() + int(sum(one.memory.active for one in _gpus())) - _arena_bytes()
+
+
+def _arena_bytes() -> int:
+    """Of the memory that plans' temporaries were in, which is kept for the next ones."""
+    from isthmus.schedule.run import arena
+
+    arenas = [arena.buffer, *[one.arena for one in _gpus()]]
+    return sum(max(a.block_bytes, a.gpu_bytes) for a in arenas if a is not None)
+
+
+def _drop_arena(limit: int) -> None:
+    """Let go of the current device's arena if it is larger than a limit of what may be kept."""
+    from isthmus.schedule.run import arena
+
+    with lock:
+        if defaults.stream.place > 0:
+            for one in _gpus():
+                if one.memory is _pool() and one.arena is not None and one.arena.nbytes > limit:
+                    one.arena = None
+        elif arena.buffer is not None and arena.buffer.nbytes > limit:
+            arena.buffer = None
 
 
 def get_array_buffer_size(*args: Any) -> int:
@@ -129,7 +150,7 @@ def reset_peak_memory() -> None:
 
 def get_cache_memory() -> int:
     """Bytes kept for reuse that no array holds."""
-    return cpu_memory.cache_bytes() + int(sum(one.memory.cached for one in _gpus()))
+    return cpu_memory.cache_bytes() + int(sum(one.memory.cached for one in _gpus())) + _arena_bytes()
 
 
 def set_cache_limit(limit: int) -> int:
@@ -138,6 +159,7 @@ def set_cache_limit(limit: int) -> int:
     Returns:
         The limit before.
     """
+    _drop_arena(limit)
     return int(_pool().set_cache_limit(limit))
 
 
@@ -147,6 +169,7 @@ def set_memory_limit(limit: int) -> int:
     Returns:
         The limit before.
     """
+    _drop_arena(limit // 2)
     return int(_pool().set_memory_limit(limit))
 
 
