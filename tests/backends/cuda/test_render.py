@@ -42,8 +42,9 @@ def made() -> Iterator[Program]:
     index, columns = mx.array([3, 0, 5, 5]), mx.array([[1, 2], [3, 4], [0, 0], [5, 5], [7, 8], [9, 9]])
     mx.eval(x, w, other, h, hw, f, long, cube, whole, index, columns)
     # maps: in packs and pairs, strided, turned, of each width of values
-    yield lambda: nn.gelu(x * w + 1), MAPS
-    yield lambda: nn.gelu(h * hw + 1), MAPS
+    yield lambda: nn.gelu(x * w + 1), [*MAPS, (1 << 16, 4096)]
+    yield lambda: nn.gelu(h * hw + 1), [*MAPS, (1 << 16, 4096)]
+    yield lambda: mx.tanh(x / w[:1]), [(1 << 16, 4096)]
     yield lambda: f * f + f, MAPS
     yield lambda: (mx.sin(f) * h.astype(mx.float16)).astype(mx.bfloat16), MAPS
     yield lambda: h.astype(mx.int8) + 1, MAPS
@@ -67,6 +68,7 @@ def made() -> Iterator[Program]:
     # rows
     yield lambda: mx.softmax(h, axis=-1), ROWS
     yield lambda: mx.softmax(x, axis=-1), FEW_ROWS
+    yield lambda: mx.softmax(x * 2, axis=-1), [(600, 20_000), (600, 40_000), (600, 131_072)]
     yield lambda: x.argmax(-1), ROWS
     yield lambda: mx.argmin(h, axis=-1), FEW_ROWS
     yield lambda: mx.argmax(x.astype(mx.complex64) * x, axis=-1), FEW_ROWS
@@ -232,11 +234,11 @@ def replay(simulated: Any) -> None:
 def test_the_programs_go_into_every_form(simulated):
     found, older = variants(simulated, 90), variants(simulated, 80)
     for form, names in {
-        "map": ["lanes 1", "lanes 2", "lanes 4, whole", "lanes 8, aligned", "lanes 8", "turned"],
+        "map": ["lanes 1", "lanes 2", "lanes 4, whole", "lanes 8, aligned", "lanes 8", "lanes 4, aligned, 4 packs", "lanes 8, aligned, 4 packs", "turned", "turned, whole"],
         "row": ["warp 1", "warp 2", "warp 4", "block 128 2", "block 128 4", "block 256 8", "cluster 2", "cluster 4", "cluster 8", "loop", "split", "sides"],
         "column": ["tiles 1", "tiles 2", "tiles 4", "blocks 1", "blocks 4", "blocks 8, aligned"],
-        "scatter": [""],
-        "gemm": ["small", "large"],
+        "scatter": ["serial", "sorted 1"],
+        "gemm": ["small", "shared", "large"],
     }.items():
         for name in names:
             assert any(v.startswith(f"{form} {name}") for v in found), f"no {form} kernel of the form {name}: {sorted(found)}"

@@ -242,6 +242,8 @@ def set_memory_limit(limit: int) -> int:
     """Refuse to have more than `limit` bytes in use; the limit before."""
     previous = _pool.memory_limit
     _pool.memory_limit = limit
+    if _pool.active + _pool.cached > limit:
+        _pool.shrink(max(limit - _pool.active, 0), 0)  # what is kept is handed out without asking
     return previous
 
 

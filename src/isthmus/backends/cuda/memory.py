@@ -60,6 +60,8 @@ class DevicePool:
     def give(self, buffer: Buffer) -> None:
         """Put memory of this device behind a buffer; what it holds is anything at all."""
         size = max(block_size(buffer.nbytes), 512)
+        if self.active + size > self.memory_limit:
+            raise MemoryError(self.no_room(buffer.nbytes, f"the memory limit is {self.memory_limit}; set_memory_limit raises it"))
         try:
             address = heappop(self.lists[size])
             self.cached -= size
@@ -82,8 +84,6 @@ class DevicePool:
         if self.lost:
             raise RuntimeError(self.lost)
         size = (size + 511) & -512
-        if self.active + size > self.memory_limit:
-            raise MemoryError(self.no_room(nbytes, f"the memory limit is {self.memory_limit}; set_memory_limit raises it"))
         for attempt in range(3):
             found = 0
             for address, length in self.ranges.items():
