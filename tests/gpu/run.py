@@ -22,7 +22,7 @@ def parts() -> list[tuple[str, list[str], int]]:
     """Name, command, seconds."""
     python = sys.executable
     workers = ["-n", str(min(12, os.cpu_count() or 1))] if importlib.util.find_spec("xdist") else []
-    pytest = [python, "-m", "pytest", "-q", *workers, "-p", "no:cacheprovider", "-k", "not fork", "-m", "not long"]
+    pytest = [python, "-m", "pytest", "-q", *workers, "-p", "no:cacheprovider", "-p", "no:benchmark", "-k", "not fork", "-m", "not long"]
     found = [
         ("kernels", [python, "tests/gpu/check_kernels.py"], 200),
         ("scatters", [python, "tests/gpu/check_scatter.py"], 200),
