@@ -24,9 +24,9 @@ def forms(monkeypatch: pytest.MonkeyPatch) -> Forms:
 
 
 def graph_of(outputs: list[Any]) -> list[Any]:
-    """The graph as its ordered signatures, edges, numbers, shapes and lines."""
+    """The graph as its ordered signatures, edges, numbers, shapes, and the code that made it."""
     nodes, key, _, _ = walk([y._node for y in reversed(outputs)], 1 << 20)
-    return [key, [(n.dyn, n.shape, n.code, n.lasti) for n in nodes]]
+    return [key, [(n.dyn, n.shape, n.code) for n in nodes]]
 
 
 def drawn(*shape: int) -> mx.array:

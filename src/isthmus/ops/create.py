@@ -240,7 +240,7 @@ def arange(start: Any = None, stop: Any = None, step: Any = None, dtype: Dtype |
     return wrap(iota_node(n, start, step, dtype, stream_of(stream)))
 
 
-def linspace(start: Any, stop: Any, num: int | None = 50, endpoint: bool = True, dtype: Dtype | None = float32, stream: StreamOrDevice = None) -> array:
+def linspace(start: Any, stop: Any, num: int | None = 50, endpoint: bool | Dtype = True, dtype: Dtype | None = float32, stream: StreamOrDevice = None) -> array:
     """`num` numbers at equal distances, from `start` to `stop`.
 
     Args:
