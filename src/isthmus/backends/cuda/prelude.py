@@ -93,6 +93,13 @@ template <int V, int ALIGNED = 0, class T> INLINE void store(T* at, const T (&in
     if (count >= V && (ALIGNED || ((size_t)at & (sizeof(T) * W - 1)) == 0)) {
 #pragma unroll
         for (int k = 0; k < V; k += W) {
+            if (sizeof(T) * W == 16) {   // said outright: the compiler may take a pack of floats apart
+                union { T from[W]; u32 to[4]; } u;
+#pragma unroll
+                for (int j = 0; j < W; j++) u.from[j] = in[k + j];
+                asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" :: "l"(__cvta_generic_to_global(at + k)), "r"(u.to[0]), "r"(u.to[1]), "r"(u.to[2]), "r"(u.to[3]));
+                continue;
+            }
             Pack<T, W> x;
 #pragma unroll
             for (int j = 0; j < W; j++) x.v[j] = in[k + j];

@@ -1,7 +1,7 @@
 """Row kernels: stage by stage over each row, with reductions between.
 
 The row rule of this backend: the reduced axes are taken as one index i. A row is cut into chunks of CHUNK; in one, groups
-of 8 elements go to T threads in turn (group g to thread g % T; T is 32 up to SHORT elements, 128 up to MIDDLE, 512 in clusters, else 256), each
+of 8 elements go to T threads in turn (group g to thread g % T; T is 32 up to SHORT elements, 128 up to MIDDLE, else 256), each
 thread adds its elements in order, and the threads are added in halves (l + (l ^ 16), 8, 4, 2, 1 in a warp, then the same of
 the warps). The chunks' totals are reduced as a row by the same rule (without the middle length).
 
@@ -26,10 +26,11 @@ SHORT = 1024
 MIDDLE = 4096
 CHUNK = 16384
 GROUP = 8
-WHOLE, ALIGNED = "whole", "aligned"  # rows of whole groups; and each of them at a multiple of its bytes
+# Rows of whole groups; each of them at a multiple of its bytes; and each thread has all of its groups, so that nothing asks
+# and all are read at once.
+WHOLE, ALIGNED, EVEN = "whole", "aligned", "even"
 BLOCK = 256
 WARPS = BLOCK // 32
-CLUSTER_BLOCK = 512
 CLUSTER = 8  # blocks that share a row, a chunk each, where the chip can (sm_90 on)
 MOST_CHUNKS = 1024  # of a row that one block walks
 CELL = 16  # bytes of a total in scratch: the value, and the index of an arg-reduction
@@ -46,23 +47,31 @@ def row_launch(r: Rendered, sizes: tuple[int, ...], numbers: tuple[int, ...]) ->
     if (length > CHUNK and rows < FEW_BLOCKS and not sides) or length > CHUNK * MOST_CHUNKS:
         assert not sides, "a side sum beside rows of over 16M elements"
         return split_launch(r, rows, length, whole)
-    full = f", {whole}" if whole else ""
+
+    def even(capacity: int) -> str:
+        """`whole`, or EVEN where rows have just so many elements (or a multiple of them, in chunks)."""
+        return EVEN if whole == ALIGNED and length % capacity == 0 else whole
+
     if length <= SHORT:
         groups = 1 if length <= 32 * GROUP else 2 if length <= 64 * GROUP else 4
-        (number,) = r.variant(f"warp {groups}{full}", lambda symbol: [rows_entry(r.graph, symbol, 32, groups, sides, whole)])
+        whole = even(groups * 32 * GROUP)
+        (number,) = r.variant(variant_name(f"warp {groups}", whole), lambda symbol: [rows_entry(r.graph, symbol, 32, groups, sides, whole)])
         phases = [(number, -(-rows // WARPS), BLOCK)]
     elif length <= CHUNK:
         threads = 128 if length <= MIDDLE else BLOCK
         groups = next(e for e in (2, 4, 8) if e * threads * GROUP >= length)
-        (number,) = r.variant(f"block {threads} {groups}{full}", lambda symbol: [rows_entry(r.graph, symbol, threads, groups, sides, whole)])
+        whole = even(groups * threads * GROUP)
+        (number,) = r.variant(variant_name(f"block {threads} {groups}", whole), lambda symbol: [rows_entry(r.graph, symbol, threads, groups, sides, whole)])
         phases = [(number, rows, threads)]
     elif length <= CLUSTER * CHUNK and r.clusters and pays_to_keep(r):
         blocks = next(c for c in (2, 4, 8) if c * CHUNK >= length)
-        groups = CHUNK // CLUSTER_BLOCK // GROUP
-        (number,) = r.variant(f"cluster {blocks}{full}", lambda symbol: [rows_entry(r.graph, symbol, CLUSTER_BLOCK, groups, sides, whole, blocks)])
-        phases = [(number, rows * blocks, CLUSTER_BLOCK)]
+        groups = CHUNK // BLOCK // GROUP
+        whole = even(blocks * CHUNK)
+        (number,) = r.variant(variant_name(f"cluster {blocks}", whole), lambda symbol: [rows_entry(r.graph, symbol, BLOCK, groups, sides, whole, blocks)])
+        phases = [(number, rows * blocks, BLOCK)]
     else:
-        (number,) = r.variant(f"loop{full}", lambda symbol: [rows_entry(r.graph, symbol, BLOCK, 0, sides, whole)])
+        whole = even(CHUNK)
+        (number,) = r.variant(variant_name("loop", whole), lambda symbol: [rows_entry(r.graph, symbol, BLOCK, 0, sides, whole)])
         phases = [(number, rows, BLOCK)]
     if not sides:
         return tuple(phases), 0, ()
@@ -72,10 +81,14 @@ def row_launch(r: Rendered, sizes: tuple[int, ...], numbers: tuple[int, ...]) ->
     return (*phases, *more), keep + scratch, ()
 
 
+def variant_name(form: str, whole: str) -> str:
+    return f"{form}, {whole}" if whole else form
+
+
 def pays_to_keep(r: Rendered) -> bool:
-    """Whether a long row is worth being held by a cluster, whose blocks wait for each other: if else it would be read three times, and is wide."""
+    """Whether a long row is worth being held by a cluster, whose blocks wait for each other: if else it would be read three times, or is wide."""
     passes = sum(1 for stage in r.kernel.stages if stage.reduces)
-    return passes > 1 and all(node.dtype.size > 2 for node in r.graph.nodes if node.op == "load")
+    return passes > 1 or all(node.dtype.size > 2 for node in r.graph.nodes if node.op == "load")
 
 
 def n_reduces(graph: Graph) -> int:
@@ -88,7 +101,8 @@ class Rows:
     def __init__(self, graph: Graph, symbol: str, whole: str = "", threads: int = BLOCK) -> None:
         self.em = em = Emitter(graph, symbol, threads)
         self.warps = threads // 32
-        em.whole, em.aligned = bool(whole), whole == ALIGNED
+        em.whole, em.aligned = bool(whole), whole in (ALIGNED, EVEN)
+        self.even = whole == EVEN
         self.graph = graph
         kernel = graph.kernel
         self.parallel = [k for k, axis in enumerate(kernel.axes) if not axis.reduced]
@@ -146,7 +160,8 @@ class Rows:
         """How many of a group's places are there; `otherwise` none is."""
         em = self.em
         if em.whole:
-            em.do(f"if (i >= n) {otherwise};")
+            if not self.even:
+                em.do(f"if (i >= n) {otherwise};")
             em.do(f"const int count = {GROUP};")
         else:
             em.do(f"const int count = n - i < {GROUP} ? int(n - i) : {GROUP};")
@@ -377,6 +392,8 @@ def chunk_loop(rows: Rows, stage: Stage) -> None:
     with em.block_of(f"for (i64 c = 0; c * {CHUNK} < n; c++)"):
         for x in stage.reduces:
             reset(rows, x)
+        if rows.even:
+            em.do("#pragma unroll 4")
         with em.block_of(f"for (int e = 0; e < {CHUNK // BLOCK // GROUP}; e++)"):
             em.do(f"const i64 i = c * {CHUNK} + (t + e * {BLOCK}) * {GROUP};")
             rows.count_lanes("break")
