@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from isthmus.backends.cpu.memory import Buffer
+from isthmus.backends.cpu.memory import Buffer, borrow
 
 
 class Backend(Protocol):
@@ -23,7 +23,7 @@ class Backend(Protocol):
     def threads(self) -> int: ...
 
 
-LARGE: Final = 1 << 20  # bytes from which on values go straight to where they are used
+LARGE: Final = 1 << 20  # bytes from which on values go straight to where they are used, by several threads or from pinned memory
 
 
 def filled_at(place: int, address: int, nbytes: int) -> Buffer | None:
@@ -71,7 +71,7 @@ def borrowed_at(index: int, address: int, nbytes: int, owner: Callable[[], None]
     from isthmus.backends.cuda.device import gpu
 
     pool = gpu(index).memory
-    buffer = Buffer(0, nbytes, 0, Loan(owner, pool.driver))
+    buffer = borrow(0, nbytes, Loan(owner, pool.driver))
     buffer.gpu, buffer.place, buffer.exports = address, pool, 1
     return buffer
 

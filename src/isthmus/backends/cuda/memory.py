@@ -3,8 +3,11 @@
 Everything is in the order of the device's one stream: a block that is let go of may be handed out at once, since what
 still reads it was enqueued before what will write it. Blocks come in the size classes of the host's pool; a freed one
 waits in its class's list, from which the lowest address goes out first, so that a loop finds the same addresses again
-(graphs hold those of library calls). What is not found there is cut from free ranges of large segments; when those are short the lists
-are emptied into them, neighbours merged, and segments that are free as a whole go back to the driver.
+(graphs hold those of library calls). What is not found there is cut from free ranges of large segments; when those are short
+the lists are emptied into them, neighbours merged, and segments that are free as a whole go back to the driver.
+
+Copies of LARGE bytes and more go through staging.py, or straight where the host's memory is pinned, and are done when they
+return; smaller ones go in stream order.
 """
 
 from __future__ import annotations
@@ -15,12 +18,12 @@ from typing import Any
 
 from isthmus.backends.cpu.memory import Buffer, adopt, allocate, block_size, drop_gpu, is_pinned
 from isthmus.backends.cuda.driver import DriverError
+from isthmus.backends.place import LARGE as LARGE_COPY
 from isthmus.graph.node import TRACE, Node, where_made
 
 SEGMENT = 64 << 20
 LARGE = 8 << 20  # from here on a request has a segment of its own, rounded to ROUND
 ROUND = 2 << 20
-LARGE_COPY = 1 << 20  # from here on a copy goes through staging.py, or from pinned memory
 STAGED = 64 << 10  # a copy up to here goes through pinned memory, so that the wait is all it costs
 SHOWN = 8  # arrays that an out-of-memory error names
 GONE = "[cuda] this array was being overwritten in place when a launch of the same eval failed; its value is gone."
