@@ -24,7 +24,7 @@ test-simulated: $(VENV)/test.done
 test-core: $(VENV)/test.done
 	rm -rf build/mypyc build/lib* build/temp* build/bdist*
 	$(QUIET) $(BIN)/python -m pip install -q --no-deps --target build/mypyc .
-	PYTHONPATH=build/mypyc $(BIN)/python -c "import isthmus; print('compiled by mypyc:', isthmus.stats()['compiled'], isthmus.__file__)"
+	PYTHONPATH=build/mypyc $(BIN)/python -c "import isthmus, shutil, sys; c = isthmus.stats()['compiled']; print('compiled by mypyc:', c, isthmus.__file__); sys.exit(0 if c or not shutil.which('gcc') else 'there is a C compiler, but mypyc refused: see pip wheel -v .')"
 	PYTHONPATH=build/mypyc $(BIN)/python -m pytest -o pythonpath= -q -n 2 -m "not long" --durations=0 --durations-min=5 tests/schedule tests/transforms tests/ops tests/graph tests/backends/cuda/test_simulated.py
 
 # Also compares with torch, which is too large a download for every test run.

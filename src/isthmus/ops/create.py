@@ -258,7 +258,8 @@ def linspace(start: Any, stop: Any, num: int | None = 50, endpoint: bool | Dtype
         array([0, 0.25, 0.5, 0.75, 1], dtype=float32)
     """
     if isinstance(endpoint, Dtype):  # linspace(start, stop, num, dtype)
-        endpoint, dtype = True, endpoint
+        dtype = endpoint
+        endpoint = True
     n = as_int("linspace", "num", 50 if num is None else num)
     if n < 0:
         raise ValueError(f"[linspace] num must not be negative; got {n}.")
